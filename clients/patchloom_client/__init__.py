@@ -1,0 +1,1 @@
+"""The client: calls the service, converts dialects, hands tensors to engines."""

@@ -1,0 +1,1 @@
+"""The preprocessing service: conversations with media in, token ids and pixel tensors out."""

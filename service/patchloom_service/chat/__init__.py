@@ -1,0 +1,1 @@
+"""Chat semantics: normalize, render, tokenize, expand."""

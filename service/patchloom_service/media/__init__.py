@@ -1,0 +1,1 @@
+"""Media: sources, probing, decoding, keys and caches."""

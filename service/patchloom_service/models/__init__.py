@@ -1,0 +1,1 @@
+"""Model families, one file each, and the table that finds the one for a checkpoint."""

@@ -1,0 +1,1 @@
+"""How tensors travel: inline, shared memory, CUDA IPC."""
