@@ -1,4 +1,4 @@
-"""PNG on a CPU core: inflate, undo the filters and expand to RGB, a few rows at a time in the caches."""
+"""PNG on a CPU core: inflate, undo the filters, expand to RGB, block by block in the caches."""
 
 from typing import Any
 
@@ -23,9 +23,9 @@ _EMIT = {
 
 
 def decode_png(data: bytes, background: tuple[int, int, int], out: Bytes | None = None) -> Bytes:
-    """Decode a PNG file to [H, W, 3] uint8 RGB, transparent pixels composited on an opaque background.
+    """Decode a PNG file to [H, W, 3] uint8 RGB, composited on an opaque background.
 
-    The bytes equal Pillow's: `Image.alpha_composite(background, image.convert("RGBA"))`. `out` takes
+    The bytes equal Pillow's `Image.alpha_composite(background, image.convert("RGBA"))`. `out` takes
     the pixels instead of a new array: [H, W, 3], or [H, W, 4] whose fourth byte becomes 255; it is
     returned. Unsupported, with `out` then undefined, for every file that Pillow must judge:
     interlaced, 16 bit, animated, damaged. Releases the interpreter lock in all heavy parts.
@@ -169,11 +169,11 @@ def _average(source: Any, above: Any, line: Any, bpp: int) -> None:
 
 
 @_jit
-def _predict(left: int, up: int, corner: int) -> int:
+def _predict(left: Any, up: Any, corner: Any) -> Any:
     """The Paeth predictor as two selects: the neighbour nearest to left + up - corner.
 
-    With low <= high the two of left and up and t = 3 corner - left - up: corner is nearest unless it
-    lies outside the middle third, high <= t picks low and t <= low picks high.
+    With low <= high the two of left and up and t = 3 corner - left - up: high <= t picks low,
+    t <= low picks high, and in between the corner itself is nearest.
     """
     a, b, c = np.int32(left), np.int32(up), np.int32(corner)
     low, high = min(a, b), max(a, b)
@@ -240,7 +240,7 @@ def _emit_rgb_key(pixels: Any, key: Any, over: Any, out: Any) -> None:
 
 
 @_jit
-def _blend(colour: int, alpha: int, over: int) -> int:
+def _blend(colour: Any, alpha: Any, over: Any) -> Any:
     """One sample over an opaque background, rounded as PIL.Image.alpha_composite rounds."""
     u = np.int32(np.int32(colour) * np.int32(alpha))
     u = np.int32(u + np.int32(np.int32(over) * np.int32(255 - np.int32(alpha))))

@@ -1,4 +1,4 @@
-"""Inflate a PNG's pixel data in blocks of whole rows, never beyond the size that its header states."""
+"""Inflate the pixel data in blocks of whole rows, never beyond the size that the header states."""
 
 import importlib
 import zlib
@@ -10,7 +10,7 @@ from typing import cast
 from patchloom_kernels.png.parse import Png
 from patchloom_kernels.unsupported import Unsupported
 
-# Deflate cannot expand further, so a smaller stream cannot hold the image (RFC 1951: 258 bytes in 2 bits).
+# Deflate expands no further (258 bytes from 2 bits), so a smaller stream cannot hold the image.
 _MAX_RATIO = 1032
 # A block and its compressed input stay in the L2 cache on their way to the unfilter kernel.
 _BLOCK_BYTES = 256 << 10
@@ -18,11 +18,11 @@ _FEED_BYTES = 64 << 10
 
 
 def inflate_rows(png: Png, fast: bool = True) -> Iterator[bytes | bytearray]:
-    """Yield the filtered rows in order, in blocks of whole rows (each row: filter byte, then row_bytes).
+    """Yield the filtered rows in order, in blocks of whole rows: filter byte, then row_bytes.
 
     The blocks hold png.filtered_bytes in all. Unsupported where the stream is damaged, too short or
-    too long; rows yielded before that are then worthless. `fast` uses the `deflate` package where it
-    is installed: the whole image is then one block. The standard library needs no memory beyond a block.
+    too long; rows yielded before that are then worthless. `fast` uses the `deflate` package where
+    it is installed: the whole image is then one block. Otherwise zlib, with memory for one block.
     """
     if sum(map(len, png.idat)) * _MAX_RATIO < png.filtered_bytes:
         raise Unsupported("png pixel data too short")
@@ -54,7 +54,8 @@ def _inflate_at_once(png: Png, deflate: ModuleType) -> bytearray:
 def _inflate_in_blocks(png: Png) -> Iterator[bytes]:
     row = 1 + png.row_bytes
     block = max(1, _BLOCK_BYTES // row) * row
-    pieces, have, left = [], 0, png.filtered_bytes
+    pieces: list[bytes] = []
+    have, left = 0, png.filtered_bytes
     for piece in _pieces(png, min(block, left)):
         cut = 0
         while have + len(piece) - cut >= min(block, left) > 0:

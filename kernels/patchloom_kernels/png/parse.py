@@ -1,4 +1,4 @@
-"""The chunk walk of a PNG: what the image is and where its compressed rows lie; no pixel is touched."""
+"""The chunk walk of a PNG: what the image is and where its compressed rows lie."""
 
 import re
 import struct
@@ -87,9 +87,9 @@ class Png:
 def parse_png(data: bytes) -> Png:
     """Describe a PNG, or raise Unsupported for whatever Pillow must judge. Linear in len(data).
 
-    Only files without any oddity are accepted: header, optional palette and transparency, one run of
-    IDAT chunks, IEND, checksums right. The checksums of IDAT are left out, as Pillow leaves them
-    out: the zlib stream carries its own.
+    Only files without any oddity are accepted: header, optional palette and transparency, one run
+    of IDAT chunks, IEND, checksums right. The checksums of IDAT are left out, as Pillow leaves
+    them out: the zlib stream carries its own.
     """
     if not data.startswith(SIGNATURE):
         raise Unsupported("no png signature")
@@ -219,7 +219,7 @@ def _header(body: memoryview) -> tuple[int, int, int, Colour]:
 
 
 def _text_size(name: bytes, body: bytes) -> int:
-    """Characters that Pillow would keep of a text or profile chunk; Unsupported where it might refuse."""
+    """Characters that Pillow keeps of a text or profile chunk; Unsupported where it may refuse."""
     key, _, rest = body.partition(b"\0")
     if name == b"tEXt":
         return len(body)

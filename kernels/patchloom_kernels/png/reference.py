@@ -20,7 +20,7 @@ def paeth(a: int, b: int, c: int) -> int:
 
 
 def unfilter(filtered: Bytes, bpp: int) -> Bytes:
-    """[H, 1 + n] rows behind their filter bytes -> [H, n]; `bpp` is the distance to the left byte."""
+    """[H, 1 + n] rows behind their filter bytes -> [H, n]; `bpp`: distance to the left byte."""
     if filtered[:, 0].max() > 4:
         raise Unsupported("png filter type")
     rows = np.zeros((len(filtered), filtered.shape[1] - 1), np.uint8)
@@ -41,10 +41,11 @@ def _unfilter_row(kind: int, line: Bytes, above: Bytes, bpp: int, row: Bytes) ->
 
 
 def composite(colour: Bytes, alpha: Bytes, background: tuple[int, int, int]) -> Bytes:
-    """[..., 3] colour with [...] alpha over an opaque background, rounded as PIL.Image.alpha_composite."""
+    """[..., 3] colour, [...] alpha over an opaque background, rounded as by alpha_composite."""
     a = alpha[..., None].astype(np.int32)
     u = colour * a + np.array(background, np.int32) * (255 - a) + 128
-    return ((u + (u >> 8)) >> 8).astype(np.uint8)
+    blended: Bytes = ((u + (u >> 8)) >> 8).astype(np.uint8)
+    return blended
 
 
 def to_rgb(png: Png, rows: Bytes, background: tuple[int, int, int]) -> Bytes:
