@@ -1,8 +1,9 @@
-"""Resampling tables in fixed point: which source pixels make an output pixel, and with what integer weights.
+"""Resampling tables in fixed point: which source pixels make an output pixel, with what weights.
 
 A separable uint8 resize is two passes of the same rule, each with its own axis table:
-`clip8((2 ** (shift - 1) + sum(weight * level)) >> shift)` in int32. The tables are those of Pillow
-(src/libImaging/Resample.c) and of torch's native uint8 antialias kernel (UpSampleKernelAVXAntialias.h).
+`clip8((2 ** (shift - 1) + sum(weight * level)) >> shift)` in int32. The tables are those
+of Pillow (src/libImaging/Resample.c) and of torch's native uint8 antialias kernel
+(aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h).
 """
 
 import math
@@ -28,8 +29,9 @@ _Float64 = NDArray[np.float64]
 class AxisTable:
     """The weights of one axis; arrays are read-only and shared.
 
-    Output i is made of `bounds[i, 1]` source pixels from `bounds[i, 0]` on with `weights[i]`; weights
-    behind the count are 0. Both bounds ends are monotone in i. Zero weights at either end are cut off.
+    Output i is made of `bounds[i, 1]` source pixels from `bounds[i, 0]` on with `weights[i]`;
+    weights behind the count are 0. Both ends are monotone in i. Zero weights at the
+    ends are cut off.
     """
 
     bounds: NDArray[np.int32]  # [out, 2]
@@ -45,7 +47,7 @@ class AxisTable:
 
 
 def vertical_first(source: tuple[int, int], target: tuple[int, int], parity: Parity) -> bool:
-    """Whether the pass along the columns runs before the pass along the rows; sizes are (height, width).
+    """Whether the pass along the columns runs before the one along the rows; (height, width).
 
     The levels between the passes are rounded, so the order shows. Pillow 12.3 turns it for extreme
     heights (Image.py), Pillow 13.0 where that shrinks more (ImagingResampleInner), torch never.
@@ -63,7 +65,7 @@ def vertical_first(source: tuple[int, int], target: tuple[int, int], parity: Par
 
 @lru_cache(maxsize=256)
 def axis_table(in_size: int, out_size: int, resample: Resample, parity: Parity) -> AxisTable:
-    """The table that turns `in_size` pixels into `out_size`; an unchanged size copies, as the libraries do."""
+    """The table from `in_size` to `out_size` pixels; an unchanged size copies, as there."""
     if min(in_size, out_size) < 1:
         raise ValueError(f"sizes must be at least 1, got {in_size} -> {out_size}")
     if in_size == out_size:
@@ -148,7 +150,7 @@ def _trim(
     first: NDArray[np.int64], count: NDArray[np.int64], weights: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Cut zero weights off both ends where that keeps the bounds monotone."""
-    size, taps = weights.shape
+    taps = weights.shape[1]
     used = weights != 0
     lead = np.where(used.any(1), used.argmax(1), 0)
     tail = np.where(used.any(1), used[:, ::-1].argmax(1), taps - 1)

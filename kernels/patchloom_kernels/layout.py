@@ -1,6 +1,7 @@
-"""What a source image becomes: a resized picture on a canvas, cut into patches, every value with its place.
+"""What a source image becomes: a resized picture on a canvas, cut into patches, values in place.
 
-The vocabulary of all kernels. It knows nothing of models: families describe themselves with these values.
+The vocabulary of all kernels. It knows nothing of models: families describe themselves with
+these values.
 """
 
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ class Strides:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One picture made of a source image: resized to `target`, laid on `canvas` at `offset`, cut by `layout`.
+    """A picture made of a source: resized to `target`, on `canvas` at `offset`, cut by `layout`.
 
     Canvas pixel (y, x) is resized pixel (y - offset[0], x - offset[1]) where that exists and `pad`
     elsewhere, so a negative offset crops. The canvas is a whole number of merge groups of patches.

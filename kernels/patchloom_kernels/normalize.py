@@ -1,7 +1,8 @@
-"""Normalisation as a table: one float32 entry per channel and level, built on the host by a declared formula.
+"""Normalisation as a table: a float32 entry per channel and level, built by a declared formula.
 
-A table has 257 entries per channel: the levels 0..255 and, at PAD_ENTRY, the value of padding that is
-added after normalisation. A kernel that looks up does no float arithmetic, so it cannot round otherwise.
+A table has 257 entries per channel: the levels 0..255 and, at PAD_ENTRY, the value of padding that
+is added after normalisation. A kernel that looks up does no float arithmetic, so it cannot round
+otherwise.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ class Dtype(StrEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The numpy type of a buffer; bfloat16 has none of its own and is held as its uint16 bits."""
+        """The numpy type of a buffer; bfloat16 has none and is held as its uint16 bits."""
         return np.dtype("uint16" if self is Dtype.BFLOAT16 else self.value)
 
 
@@ -53,7 +54,8 @@ class NormalizeTable:
     def __post_init__(self) -> None:
         if self.values.dtype != np.float32 or self.values.shape[1:] != (ENTRIES,):
             raise ValueError(
-                f"a table is float32 [channels, {ENTRIES}], got {self.values.dtype} {self.values.shape}"
+                f"a table is float32 [channels, {ENTRIES}], "
+                f"got {self.values.dtype} {list(self.values.shape)}"
             )
         self.values.setflags(write=False)
 
@@ -77,7 +79,9 @@ class NormalizeTable:
         if std is not None and 0.0 in std:
             raise ValueError("std must not be 0")
         levels = np.tile(np.arange(256, dtype=np.float32), (channels, 1))
-        values = _compute(formula, levels, _column(mean, channels), _column(std, channels), rescale_factor)
+        values = _compute(
+            formula, levels, _column(mean, channels), _column(std, channels), rescale_factor
+        )
         last = np.full((channels, 1), padding, np.float32)
         return cls(np.ascontiguousarray(np.concatenate([values, last], axis=1), np.float32))
 
@@ -120,9 +124,10 @@ def _compute(
     match formula:
         case NormalizeFormula.HF_TORCHVISION:
             scale = np.float32(1.0 if factor is None else 1.0 / factor)
-            return (levels - mean * scale) / (std * scale)
+            return np.asarray((levels - mean * scale) / (std * scale), np.float32)
         case NormalizeFormula.HF_PIL:
-            return (_rescale(formula, levels, factor) - mean) / std
+            rescaled = _rescale(formula, levels, factor)
+            return np.asarray((rescaled - mean) / std, np.float32)
         case NormalizeFormula.HF_BFLOAT16:
             scaled = _to_bfloat16(levels * np.float32(1.0 if factor is None else factor))
             return _to_bfloat16(_to_bfloat16(scaled - _to_bfloat16(mean)) / _to_bfloat16(std))

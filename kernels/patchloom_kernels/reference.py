@@ -1,4 +1,4 @@
-"""Plain numpy: slow, obvious, right by definition. Every other kernel equals this one bit for bit."""
+"""Plain numpy: slow, obvious, right by definition. Other kernels equal it bit for bit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,9 +34,9 @@ def resize_patchify(
 ) -> None:
     """Write every job's patches into the flat `out` [elements] of `dtype.numpy`.
 
-    Sources are uint8 [H, W, 3] or [H, W, 4] whose fourth byte is ignored. Without a table `dtype` is
-    UINT8 and the levels themselves are written, padding outside the levels as 0. Elements that no job
-    covers stay as they are.
+    Sources are uint8 [H, W, 3] or [H, W, 4] whose fourth byte is ignored. Without a table `dtype`
+    is UINT8 and the levels themselves are written, padding outside the levels as 0. Elements that
+    no job covers stay as they are.
     """
     entries = None if table is None else table.to(dtype)
     for job in jobs:
@@ -68,10 +68,12 @@ def _pass(image: NDArray[np.uint8], table: AxisTable, axis: int) -> NDArray[np.u
 
 
 def _canvas(resized: NDArray[np.uint8], piece: Piece) -> NDArray[np.int64]:
-    """Table index of every canvas pixel and channel: the resized picture at its offset, padding around."""
+    """Table index of every canvas pixel and channel: the picture at its offset, padding around."""
     canvas = np.empty((*piece.canvas, CHANNELS), np.int64)
     canvas[...] = piece.pad
-    y, x = (np.arange(side) - offset for side, offset in zip(piece.canvas, piece.offset, strict=True))
+    y, x = (
+        np.arange(side) - offset for side, offset in zip(piece.canvas, piece.offset, strict=True)
+    )
     rows = np.flatnonzero((y >= 0) & (y < piece.target[0]))
     columns = np.flatnonzero((x >= 0) & (x < piece.target[1]))
     canvas[np.ix_(rows, columns)] = resized[np.ix_(y[rows], x[columns])]
