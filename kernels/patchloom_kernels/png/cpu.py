@@ -11,6 +11,7 @@ from patchloom_kernels.png.parse import Colour, Png, parse_png
 from patchloom_kernels.unsupported import Unsupported
 
 Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint32]
 
 _TABLE, _RGB, _RGB_KEY, _GRAY_ALPHA, _RGBA = range(5)
 _EMIT = {
@@ -43,23 +44,41 @@ def decode_png(data: bytes, background: tuple[int, int, int], out: Bytes | None 
 
 def decode_rows(png: Png, background: tuple[int, int, int], out: Bytes) -> None:
     """Fill `out` [H, W, 3 or 4] from a parsed PNG; Unsupported as in `decode_png`."""
+    if out.strides[1:] != (out.shape[2], 1):
+        dense = np.empty(out.shape, np.uint8)
+        decode_rows(png, background, dense)
+        out[:] = dense
+        return
     emit = _RGB_KEY if png.colour is Colour.RGB and png.key else _EMIT[png.colour]
     bpp = max(1, png.channels * png.depth // 8)
-    table = _table(png, background)
-    key = np.array(png.key if emit == _RGB_KEY else (0, 0, 0), np.uint8)
-    # Two lines behind `bpp` zero bytes each, the left neighbours of the first pixel.
-    lines = np.zeros((2, bpp + png.row_bytes), np.uint8)
-    over, row = np.array(background, np.uint8), 0
+    scratch = _scratch(png, bpp, background)
+    flat: npt.NDArray[np.uint8] = out.reshape(png.height, -1)
+    row = 0
     for block in inflate_rows(png):
         rows = np.frombuffer(block, np.uint8).reshape(-1, 1 + png.row_bytes)
-        largest = _decode_block(
-            rows, bpp, lines, out[row : row + len(rows)], emit, png.depth, table, key, over, row & 1
-        )
+        target = flat[row : row + len(rows)]
+        largest = _decode_block(rows, bpp, emit, png.depth, png.width, row & 1, target, *scratch)
         if largest < 0:
             raise Unsupported("png filter type")
         if png.palette is not None and largest >= len(png.palette):
             raise Unsupported("png palette index")
         row += len(rows)
+
+
+def _scratch(png: Png, bpp: int, background: tuple[int, int, int]) -> tuple[Bytes, Words, Words]:
+    """What stays in the caches from row to row: two lines, a row of pixels, a table of pixels.
+
+    A line begins with `bpp` zero bytes, the left neighbours of the first pixel. A pixel is
+    a little-endian word r | g << 8 | b << 16 | 255 << 24. The table is that of gray levels or
+    palette indices, already on the background; entries 256 and 257 are the background and the key.
+    """
+    lines = np.zeros((2, bpp + png.row_bytes), np.uint8)
+    words = np.zeros((png.width + 3) // 4 * 4, np.uint32)
+    table = np.full((258, 4), 255, np.uint8)
+    table[:256, :3] = _table(png, background)
+    table[256, :3] = background
+    table[257, :3] = png.key or 0
+    return lines, words, table.view("<u4")[:, 0].astype(np.uint32)
 
 
 def _table(png: Png, background: tuple[int, int, int]) -> Bytes:
@@ -85,32 +104,35 @@ def _jit(function: Any) -> Any:
 def _decode_block(
     filtered: Any,  # [n, 1 + row_bytes]
     bpp: int,
-    lines: Any,  # [2, bpp + row_bytes]: the line above is lines[1 - parity]
-    out: Any,  # [n, W, 3 or 4]
     emit: int,
     depth: int,
-    table: Any,  # [256, 3]
-    key: Any,  # [3]
-    over: Any,  # [3] background
+    width: int,
     parity: int,
+    out: Any,  # [n, W * 3 or 4]
+    lines: Any,  # [2, bpp + row_bytes]: the line above the first is lines[1 - parity]
+    words: Any,  # [W rounded up to a multiple of 4] pixels of a row
+    table: Any,  # [258] pixels
 ) -> int:
     """Unfilter and emit n rows; the largest palette index met, or -1 for an unknown filter type."""
-    largest = 0
+    largest, four = 0, out.shape[1] == 4 * width
     for y in range(filtered.shape[0]):
         line, above = lines[(y + parity) & 1], lines[(y + parity + 1) & 1]
-        if not _unfilter(filtered[y, 0], filtered[y, 1:], above, line, bpp):
+        if not _unfilter(filtered[y, 0], filtered[y][1:], above, line, bpp):
             return -1
-        pixels = line[bpp:]
+        pixels, row = line[bpp:], out[y]
+        if emit == 1 and row.shape[0] == pixels.shape[0]:
+            for i in range(row.shape[0]):
+                row[i] = pixels[i]
+            continue
         if emit == 0:
-            largest = max(largest, _emit_table(pixels, depth, table, out[y]))
-        elif emit == 1:
-            _emit_rgb(pixels, out[y])
-        elif emit == 2:
-            _emit_rgb_key(pixels, key, over, out[y])
+            largest = max(largest, _table_words(pixels, depth, table, words))
+        elif emit <= 2:
+            _rgb_words(pixels.reshape((-1, 3)), emit == 2, table, words)
         elif emit == 3:
-            _emit_gray_alpha(pixels, over, out[y])
+            _gray_alpha_words(pixels.reshape((-1, 2)), table[256], words)
         else:
-            _emit_rgba(pixels, over, out[y])
+            _rgba_words(pixels.view(np.uint32), table[256], words)
+        _store(words, four, row)
     return largest
 
 
@@ -118,54 +140,29 @@ def _decode_block(
 def _unfilter(kind: int, source: Any, above: Any, line: Any, bpp: int) -> bool:
     """Undo one row's filter; `above` and `line` hold `bpp` zero bytes before the row."""
     n = source.shape[0]
+    row, up = line[bpp:], above[bpp:]
     if kind == 0:
-        line[bpp:] = source
-    elif kind == 1:
-        _sub(source, line, bpp)
+        for i in range(n):
+            row[i] = source[i]
     elif kind == 2:
         for i in range(n):
-            line[bpp + i] = source[i] + above[bpp + i]
-    elif kind == 3:
-        _average(source, above, line, bpp)
-    elif kind == 4:
-        if bpp == 3:
-            _paeth3(source, above, line)
-        elif bpp == 4:
-            _paeth4(source, above, line)
-        else:
-            for i in range(n):
-                line[bpp + i] = source[i] + _predict(line[i], above[bpp + i], above[i])
-    else:
+            row[i] = source[i] + up[i]
+    elif kind > 4:
         return False
+    elif bpp == 3:
+        _chains3(kind, source.reshape((-1, 3)), up.reshape((-1, 3)), row.reshape((-1, 3)))
+    elif bpp == 4:
+        _chains4(kind, source.reshape((-1, 4)), up.reshape((-1, 4)), row.reshape((-1, 4)))
+    elif kind == 1:
+        for i in range(n):
+            row[i] = source[i] + line[i]
+    elif kind == 3:
+        for i in range(n):
+            row[i] = source[i] + ((line[i] + up[i]) >> 1)
+    else:
+        for i in range(n):
+            row[i] = source[i] + _predict(line[i], up[i], above[i])
     return True
-
-
-@_jit
-def _sub(source: Any, line: Any, bpp: int) -> None:
-    if bpp == 3:
-        r = g = b = np.uint8(0)
-        for i in range(0, source.shape[0], 3):
-            r = np.uint8(r + source[i])
-            g = np.uint8(g + source[i + 1])
-            b = np.uint8(b + source[i + 2])
-            line[3 + i], line[4 + i], line[5 + i] = r, g, b
-    else:
-        for i in range(source.shape[0]):
-            line[bpp + i] = source[i] + line[i]
-
-
-@_jit
-def _average(source: Any, above: Any, line: Any, bpp: int) -> None:
-    if bpp == 3:
-        r = g = b = np.uint8(0)
-        for i in range(0, source.shape[0], 3):
-            r = np.uint8(source[i] + ((r + above[3 + i]) >> 1))
-            g = np.uint8(source[i + 1] + ((g + above[4 + i]) >> 1))
-            b = np.uint8(source[i + 2] + ((b + above[5 + i]) >> 1))
-            line[3 + i], line[4 + i], line[5 + i] = r, g, b
-    else:
-        for i in range(source.shape[0]):
-            line[bpp + i] = source[i] + ((line[i] + above[bpp + i]) >> 1)
 
 
 @_jit
@@ -183,88 +180,137 @@ def _predict(left: Any, up: Any, corner: Any) -> Any:
 
 
 @_jit
-def _paeth3(source: Any, above: Any, line: Any) -> None:
+def _chains3(kind: int, source: Any, up: Any, row: Any) -> None:
+    """Sub, Average and Paeth for 3 channels, whose 3 chains of dependent steps run side by side."""
     r = g = b = np.uint8(0)
-    for i in range(0, source.shape[0], 3):
-        r = np.uint8(source[i] + _predict(r, above[3 + i], above[i]))
-        g = np.uint8(source[i + 1] + _predict(g, above[4 + i], above[1 + i]))
-        b = np.uint8(source[i + 2] + _predict(b, above[5 + i], above[2 + i]))
-        line[3 + i], line[4 + i], line[5 + i] = r, g, b
+    if kind == 1:
+        for x in range(source.shape[0]):
+            r = np.uint8(r + source[x, 0])
+            g = np.uint8(g + source[x, 1])
+            b = np.uint8(b + source[x, 2])
+            row[x, 0], row[x, 1], row[x, 2] = r, g, b
+    elif kind == 3:
+        for x in range(source.shape[0]):
+            r = np.uint8(source[x, 0] + ((r + up[x, 0]) >> 1))
+            g = np.uint8(source[x, 1] + ((g + up[x, 1]) >> 1))
+            b = np.uint8(source[x, 2] + ((b + up[x, 2]) >> 1))
+            row[x, 0], row[x, 1], row[x, 2] = r, g, b
+    else:
+        rc = gc = bc = np.uint8(0)
+        for x in range(source.shape[0]):
+            ru = up[x, 0]
+            gu = up[x, 1]
+            bu = up[x, 2]
+            r = np.uint8(source[x, 0] + _predict(r, ru, rc))
+            g = np.uint8(source[x, 1] + _predict(g, gu, gc))
+            b = np.uint8(source[x, 2] + _predict(b, bu, bc))
+            rc, gc, bc = ru, gu, bu
+            row[x, 0], row[x, 1], row[x, 2] = r, g, b
 
 
 @_jit
-def _paeth4(source: Any, above: Any, line: Any) -> None:
+def _chains4(kind: int, source: Any, up: Any, row: Any) -> None:
+    """Sub, Average and Paeth for 4 channels, whose 4 chains of dependent steps run side by side."""
     r = g = b = a = np.uint8(0)
-    for i in range(0, source.shape[0], 4):
-        r = np.uint8(source[i] + _predict(r, above[4 + i], above[i]))
-        g = np.uint8(source[i + 1] + _predict(g, above[5 + i], above[1 + i]))
-        b = np.uint8(source[i + 2] + _predict(b, above[6 + i], above[2 + i]))
-        a = np.uint8(source[i + 3] + _predict(a, above[7 + i], above[3 + i]))
-        line[4 + i], line[5 + i], line[6 + i], line[7 + i] = r, g, b, a
+    if kind == 1:
+        for x in range(source.shape[0]):
+            r = np.uint8(r + source[x, 0])
+            g = np.uint8(g + source[x, 1])
+            b = np.uint8(b + source[x, 2])
+            a = np.uint8(a + source[x, 3])
+            row[x, 0], row[x, 1], row[x, 2], row[x, 3] = r, g, b, a
+    elif kind == 3:
+        for x in range(source.shape[0]):
+            r = np.uint8(source[x, 0] + ((r + up[x, 0]) >> 1))
+            g = np.uint8(source[x, 1] + ((g + up[x, 1]) >> 1))
+            b = np.uint8(source[x, 2] + ((b + up[x, 2]) >> 1))
+            a = np.uint8(source[x, 3] + ((a + up[x, 3]) >> 1))
+            row[x, 0], row[x, 1], row[x, 2], row[x, 3] = r, g, b, a
+    else:
+        rc = gc = bc = ac = np.uint8(0)
+        for x in range(source.shape[0]):
+            ru = up[x, 0]
+            gu = up[x, 1]
+            bu = up[x, 2]
+            au = up[x, 3]
+            r = np.uint8(source[x, 0] + _predict(r, ru, rc))
+            g = np.uint8(source[x, 1] + _predict(g, gu, gc))
+            b = np.uint8(source[x, 2] + _predict(b, bu, bc))
+            a = np.uint8(source[x, 3] + _predict(a, au, ac))
+            rc, gc, bc, ac = ru, gu, bu, au
+            row[x, 0], row[x, 1], row[x, 2], row[x, 3] = r, g, b, a
 
 
 @_jit
-def _emit_table(pixels: Any, depth: int, table: Any, out: Any) -> int:
+def _table_words(pixels: Any, depth: int, table: Any, words: Any) -> int:
     largest = 0
-    mask = (1 << depth) - 1
-    for x in range(out.shape[0]):
-        bit = x * depth
-        index = (pixels[bit >> 3] >> (8 - depth - (bit & 7))) & mask
-        largest = max(largest, index)
-        out[x, 0], out[x, 1], out[x, 2] = table[index, 0], table[index, 1], table[index, 2]
-        if out.shape[1] == 4:
-            out[x, 3] = 255
+    if depth == 8:
+        for x in range(pixels.shape[0]):
+            largest = max(largest, pixels[x])
+            words[x] = table[pixels[x]]
+        return largest
+    per_byte, mask = 8 // depth, (1 << depth) - 1
+    for i in range(pixels.shape[0]):
+        for k in range(per_byte):
+            index = (pixels[i] >> (8 - depth - k * depth)) & mask
+            x = i * per_byte + k
+            if x < words.shape[0]:
+                words[x] = table[index]
+                largest = max(largest, index)
     return largest
 
 
 @_jit
-def _emit_rgb(pixels: Any, out: Any) -> None:
-    if out.shape[1] == 3:
-        for x in range(out.shape[0]):
-            out[x, 0], out[x, 1], out[x, 2] = pixels[3 * x], pixels[3 * x + 1], pixels[3 * x + 2]
-    else:
-        for x in range(out.shape[0]):
-            out[x, 0], out[x, 1], out[x, 2] = pixels[3 * x], pixels[3 * x + 1], pixels[3 * x + 2]
-            out[x, 3] = 255
+def _rgb_words(rgb: Any, keyed: bool, table: Any, words: Any) -> None:
+    for x in range(rgb.shape[0]):
+        r, g, b = np.uint32(rgb[x, 0]), np.uint32(rgb[x, 1]), np.uint32(rgb[x, 2])
+        word = np.uint32(r | (g << np.uint32(8)) | (b << np.uint32(16)) | np.uint32(0xFF000000))
+        words[x] = table[256] if keyed and word == table[257] else word
 
 
 @_jit
-def _emit_rgb_key(pixels: Any, key: Any, over: Any, out: Any) -> None:
-    for x in range(out.shape[0]):
-        r, g, b = pixels[3 * x], pixels[3 * x + 1], pixels[3 * x + 2]
-        if r == key[0] and g == key[1] and b == key[2]:
-            r, g, b = over[0], over[1], over[2]
-        out[x, 0], out[x, 1], out[x, 2] = r, g, b
-        if out.shape[1] == 4:
-            out[x, 3] = 255
+def _blend(word: Any, alpha: Any, under: Any) -> Any:
+    """A pixel over an opaque one, two samples at a time in 16-bit lanes, rounded as by Pillow.
+
+    u = c alpha + d (255 - alpha) + 128 < 2^16, result (u + (u >> 8)) >> 8 (Image.alpha_composite).
+    """
+    lanes, half, eight = np.uint32(0x00FF00FF), np.uint32(0x00800080), np.uint32(8)
+    rest = np.uint32(np.uint32(255) - alpha)
+    rb = np.uint32((word & lanes) * alpha + (under & lanes) * rest + half)
+    g = np.uint32(((word >> eight) & lanes) * alpha + ((under >> eight) & lanes) * rest + half)
+    rb = np.uint32((np.uint32(rb + ((rb >> eight) & lanes)) >> eight) & lanes)
+    g = np.uint32(np.uint32(g + ((g >> eight) & lanes)) & ~lanes)
+    return np.uint32(rb | g | np.uint32(0xFF000000))
 
 
 @_jit
-def _blend(colour: Any, alpha: Any, over: Any) -> Any:
-    """One sample over an opaque background, rounded as PIL.Image.alpha_composite rounds."""
-    u = np.int32(np.int32(colour) * np.int32(alpha))
-    u = np.int32(u + np.int32(np.int32(over) * np.int32(255 - np.int32(alpha))))
-    u = np.int32(u + np.int32(128))
-    return np.int32(np.int32(u + np.int32(u >> 8)) >> 8)
+def _gray_alpha_words(gray_alpha: Any, under: Any, words: Any) -> None:
+    for x in range(gray_alpha.shape[0]):
+        gray = np.uint32(np.uint32(gray_alpha[x, 0]) * np.uint32(0x010101))
+        words[x] = _blend(gray, np.uint32(gray_alpha[x, 1]), under)
 
 
 @_jit
-def _emit_gray_alpha(pixels: Any, over: Any, out: Any) -> None:
-    for x in range(out.shape[0]):
-        gray, alpha = pixels[2 * x], pixels[2 * x + 1]
-        for c in range(3):
-            out[x, c] = _blend(gray, alpha, over[c])
-        if out.shape[1] == 4:
-            out[x, 3] = 255
+def _rgba_words(rgba: Any, under: Any, words: Any) -> None:
+    for x in range(rgba.shape[0]):
+        words[x] = _blend(rgba[x], np.uint32(rgba[x] >> np.uint32(24)), under)
 
 
 @_jit
-def _emit_rgba(pixels: Any, over: Any, out: Any) -> None:
-    r, g, b = over[0], over[1], over[2]
-    for x in range(out.shape[0]):
-        alpha = pixels[4 * x + 3]
-        out[x, 0] = _blend(pixels[4 * x], alpha, r)
-        out[x, 1] = _blend(pixels[4 * x + 1], alpha, g)
-        out[x, 2] = _blend(pixels[4 * x + 2], alpha, b)
-        if out.shape[1] == 4:
-            out[x, 3] = 255
+def _store(words: Any, four: bool, row: Any) -> None:
+    """Pixels to the bytes of a row, RGBX or RGB; overwrites `words`."""
+    if four:
+        packed = words.view(np.uint8)
+        for i in range(row.shape[0]):
+            row[i] = packed[i]
+        return
+    low, a, b, c = np.uint32(0xFFFFFF), np.uint32(8), np.uint32(16), np.uint32(24)
+    for q in range(words.shape[0] // 4):
+        p0, p1 = words[4 * q] & low, words[4 * q + 1] & low
+        p2, p3 = words[4 * q + 2] & low, words[4 * q + 3] & low
+        words[3 * q] = np.uint32(p0 | (p1 << c))
+        words[3 * q + 1] = np.uint32((p1 >> a) | (p2 << b))
+        words[3 * q + 2] = np.uint32((p2 >> b) | (p3 << a))
+    packed = words.view(np.uint8)
+    for i in range(row.shape[0]):
+        row[i] = packed[i]

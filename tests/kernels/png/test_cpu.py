@@ -76,10 +76,11 @@ def test_every_alpha_and_colour_is_blended_as_pillow_does():
         np.testing.assert_array_equal(got, pillow(file.getvalue(), background))
 
 
+@pytest.mark.parametrize("width", [1, 2, 5, 9, 33])
 @pytest.mark.parametrize("colour", [0, 2, 3, 4, 6])
-def test_rgbx_output_is_rgb_with_255(colour):
-    data = sample(colour, 8, 33, 10)
-    out = np.full((10, 33, 4), 1, np.uint8)
+def test_rgbx_output_is_rgb_with_255(colour, width):
+    data = sample(colour, 8, width, 10)
+    out = np.full((10, width, 4), 1, np.uint8)
     assert cpu.decode_png(data, BACKGROUND, out) is out
     np.testing.assert_array_equal(out[..., :3], pillow(data, BACKGROUND))
     assert (out[..., 3] == 255).all()
@@ -98,6 +99,10 @@ def test_output_may_be_a_view_into_a_larger_buffer():
     want = np.full((12, 40, 3), 9, np.uint8)
     want[1:11, 2:35] = pillow(data, BACKGROUND)
     np.testing.assert_array_equal(buffer, want)
+    mirrored = np.zeros((10, 33, 3), np.uint8)[:, ::-1]
+    np.testing.assert_array_equal(
+        cpu.decode_png(data, BACKGROUND, mirrored), pillow(data, BACKGROUND)
+    )
 
 
 def test_files_of_a_size_with_many_blocks_equal_pillow():
