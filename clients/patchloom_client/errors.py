@@ -1,0 +1,232 @@
+"""Every way a call can fail: the client's twin of the service's error tree, same names and reasons.
+
+PatchloomError
+    InvalidArgument             the request cannot be answered as it is
+        InvalidMessage          a message, part or option is malformed
+        UnsupportedContent      a part, source or format that this service or model does not take
+        InvalidImage            bytes that do not decode as the image they claim to be
+        InvalidAudio            bytes that are no readable audio clip
+        LimitExceeded           more than a configured limit allows
+        TemplateRefused         the chat template cannot carry this conversation
+        ContractViolation       items and slots do not pair one to one
+        LiteralRefused          a control token in text, where the policy is to refuse it
+        SizeRefused             an image size that the family's rule does not allow
+        MediaNotFound           an URL that answers that there is nothing
+    NotFound
+        ModelNotFound           no model of that name is served
+        ContentKeyNotFound      a content key that is not in the cache
+    FailedPrecondition
+        FetchDisabled           an URL, where fetching is off or its host not allowed
+        AddressRefused          an URL that leads to an address that is not public
+        FingerprintMismatch     the server's settings are not those that the client expects
+        StaleHandle             a lease that ended, or was never this server's
+    ResourceExhausted
+        QueueFull               too much work waiting
+        OutOfMemory             a pool is full
+        MessageTooLarge         a message over the transport's limit
+    Unavailable
+        UpstreamUnavailable     the host of an URL fails
+        Draining                the server is shutting down
+        WorkerLost              a worker died with the request
+    DeadlineExceeded            the time given was over
+    Cancelled                   the caller took it back
+    Unauthenticated             no valid identity
+    PermissionDenied            an identity without the right
+    Unimplemented               part of the contract that is not built yet
+    Internal                    our own fault
+"""
+
+
+class PatchloomError(Exception):
+    """Base of all errors: where (`field_path`), what and what is allowed (`message`), a stable
+    `reason` and the name of the gRPC `status` that carries it."""
+
+    reason = "INTERNAL"
+    status = "INTERNAL"
+
+    def __init__(self, message: str, field_path: str = "") -> None:
+        super().__init__(f"{field_path}: {message}" if field_path else message)
+        self.message = message
+        self.field_path = field_path
+
+    def at(self, field_path: str) -> "PatchloomError":
+        """The same error at a place, for code that knows what is wrong but not where."""
+        return type(self)(self.message, field_path)
+
+
+class InvalidArgument(PatchloomError):
+    reason = "INVALID_ARGUMENT"
+    status = "INVALID_ARGUMENT"
+
+
+class InvalidMessage(InvalidArgument):
+    reason = "INVALID_MESSAGE"
+
+
+class UnsupportedContent(InvalidArgument):
+    reason = "UNSUPPORTED_CONTENT"
+
+
+class InvalidImage(InvalidArgument):
+    reason = "INVALID_IMAGE"
+
+
+class InvalidAudio(InvalidArgument):
+    reason = "INVALID_AUDIO"
+
+
+class LimitExceeded(InvalidArgument):
+    reason = "LIMIT_EXCEEDED"
+
+
+class TemplateRefused(InvalidArgument):
+    reason = "TEMPLATE_REFUSED"
+
+
+class ContractViolation(InvalidArgument):
+    reason = "CONTRACT_VIOLATION"
+
+
+class LiteralRefused(InvalidArgument):
+    reason = "LITERAL_REFUSED"
+
+
+class SizeRefused(InvalidArgument):
+    reason = "SIZE_REFUSED"
+
+
+class MediaNotFound(InvalidArgument):
+    reason = "MEDIA_NOT_FOUND"
+
+
+class NotFound(PatchloomError):
+    reason = "NOT_FOUND"
+    status = "NOT_FOUND"
+
+
+class ModelNotFound(NotFound):
+    reason = "MODEL_NOT_FOUND"
+
+
+class ContentKeyNotFound(NotFound):
+    """Carries every missing key, so that the client sends all their bytes at once."""
+
+    reason = "CONTENT_KEY_NOT_FOUND"
+
+    def __init__(self, message: str, field_path: str = "", keys: tuple[str, ...] = ()) -> None:
+        super().__init__(message, field_path)
+        self.keys = keys
+
+
+class FailedPrecondition(PatchloomError):
+    reason = "FAILED_PRECONDITION"
+    status = "FAILED_PRECONDITION"
+
+
+class FetchDisabled(FailedPrecondition):
+    reason = "FETCH_DISABLED"
+
+
+class AddressRefused(FailedPrecondition):
+    reason = "ADDRESS_REFUSED"
+
+
+class FingerprintMismatch(FailedPrecondition):
+    reason = "FINGERPRINT_MISMATCH"
+
+
+class StaleHandle(FailedPrecondition):
+    reason = "STALE_HANDLE"
+
+
+class ResourceExhausted(PatchloomError):
+    """`retry_after` is a hint in seconds, None where waiting does not help."""
+
+    reason = "RESOURCE_EXHAUSTED"
+    status = "RESOURCE_EXHAUSTED"
+
+    def __init__(
+        self, message: str, field_path: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, field_path)
+        self.retry_after = retry_after
+
+
+class QueueFull(ResourceExhausted):
+    reason = "QUEUE_FULL"
+
+
+class OutOfMemory(ResourceExhausted):
+    reason = "OUT_OF_MEMORY"
+
+
+class MessageTooLarge(ResourceExhausted):
+    reason = "MESSAGE_TOO_LARGE"
+
+
+class Unavailable(PatchloomError):
+    reason = "UNAVAILABLE"
+    status = "UNAVAILABLE"
+
+
+class UpstreamUnavailable(Unavailable):
+    reason = "UPSTREAM_UNAVAILABLE"
+
+
+class Draining(Unavailable):
+    reason = "DRAINING"
+
+
+class WorkerLost(Unavailable):
+    reason = "WORKER_LOST"
+
+
+class DeadlineExceeded(PatchloomError):
+    reason = "DEADLINE_EXCEEDED"
+    status = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(PatchloomError):
+    reason = "CANCELLED"
+    status = "CANCELLED"
+
+
+class Unauthenticated(PatchloomError):
+    reason = "UNAUTHENTICATED"
+    status = "UNAUTHENTICATED"
+
+
+class PermissionDenied(PatchloomError):
+    reason = "PERMISSION_DENIED"
+    status = "PERMISSION_DENIED"
+
+
+class Unimplemented(PatchloomError):
+    reason = "UNIMPLEMENTED"
+    status = "UNIMPLEMENTED"
+
+
+class Internal(PatchloomError):
+    reason = "INTERNAL"
+    status = "INTERNAL"
+
+
+def _tree(root: type[PatchloomError]) -> list[type[PatchloomError]]:
+    return [root, *(found for child in root.__subclasses__() for found in _tree(child))]
+
+
+ERRORS: tuple[type[PatchloomError], ...] = tuple(_tree(PatchloomError)[1:])
+"""All classes below the base, parents before children."""
+
+BY_REASON: dict[str, type[PatchloomError]] = {error.reason: error for error in ERRORS}
+"""The class of each reason."""
+
+BY_STATUS: dict[str, type[PatchloomError]] = {
+    error.status: error for error in ERRORS if PatchloomError in error.__bases__
+}
+"""The class of each gRPC status name, for answers without a reason."""
+
+
+def error_class(reason: str, status: str = "INTERNAL") -> type[PatchloomError]:
+    """The class of a reason; of the status where the reason is unknown; else Internal."""
+    return BY_REASON.get(reason) or BY_STATUS.get(status, Internal)
