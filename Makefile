@@ -13,3 +13,6 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[service,fast,dev]'
 	touch $@
+
+proto: setup
+	$(BIN)/python proto/generate.py

@@ -430,18 +430,38 @@ class CudaIpc(_message.Message):
     def __init__(self, device_uuid: _Optional[bytes] = ..., memory_handle: _Optional[bytes] = ..., event_handle: _Optional[bytes] = ...) -> None: ...
 
 class TensorData(_message.Message):
-    __slots__ = ("dtype", "shape", "inline", "handle", "chunked")
+    __slots__ = ("dtype", "shape", "inline", "handle", "chunked", "expansion")
     DTYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     INLINE_FIELD_NUMBER: _ClassVar[int]
     HANDLE_FIELD_NUMBER: _ClassVar[int]
     CHUNKED_FIELD_NUMBER: _ClassVar[int]
+    EXPANSION_FIELD_NUMBER: _ClassVar[int]
     dtype: Dtype
     shape: _containers.RepeatedScalarFieldContainer[int]
     inline: bytes
     handle: TensorHandle
     chunked: int
-    def __init__(self, dtype: _Optional[_Union[Dtype, str]] = ..., shape: _Optional[_Iterable[int]] = ..., inline: _Optional[bytes] = ..., handle: _Optional[_Union[TensorHandle, _Mapping]] = ..., chunked: _Optional[int] = ...) -> None: ...
+    expansion: Expansion
+    def __init__(self, dtype: _Optional[_Union[Dtype, str]] = ..., shape: _Optional[_Iterable[int]] = ..., inline: _Optional[bytes] = ..., handle: _Optional[_Union[TensorHandle, _Mapping]] = ..., chunked: _Optional[int] = ..., expansion: _Optional[_Union[Expansion, _Mapping]] = ...) -> None: ...
+
+class Expansion(_message.Message):
+    __slots__ = ("dtype", "shape", "columns", "patch_height", "patch_width", "merge", "temporal")
+    DTYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    PATCH_HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    PATCH_WIDTH_FIELD_NUMBER: _ClassVar[int]
+    MERGE_FIELD_NUMBER: _ClassVar[int]
+    TEMPORAL_FIELD_NUMBER: _ClassVar[int]
+    dtype: Dtype
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    columns: str
+    patch_height: int
+    patch_width: int
+    merge: int
+    temporal: int
+    def __init__(self, dtype: _Optional[_Union[Dtype, str]] = ..., shape: _Optional[_Iterable[int]] = ..., columns: _Optional[str] = ..., patch_height: _Optional[int] = ..., patch_width: _Optional[int] = ..., merge: _Optional[int] = ..., temporal: _Optional[int] = ...) -> None: ...
 
 class TokenTypes(_message.Message):
     __slots__ = ("name", "values")

@@ -38,7 +38,7 @@ PatchloomError
 
 
 class PatchloomError(Exception):
-    """Base of all errors: where (`field_path`), what and what is allowed (`message`), and a stable `reason`."""
+    """Base of all errors: where (`field_path`), what and what is allowed (`message`), a stable `reason`."""
 
     reason = "INTERNAL"
 
@@ -139,9 +139,7 @@ class ResourceExhausted(PatchloomError):
 
     reason = "RESOURCE_EXHAUSTED"
 
-    def __init__(
-        self, message: str, field_path: str = "", retry_after: float | None = None
-    ) -> None:
+    def __init__(self, message: str, field_path: str = "", retry_after: float | None = None) -> None:
         super().__init__(message, field_path)
         self.retry_after = retry_after
 

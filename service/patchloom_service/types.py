@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
 class Role(StrEnum):
@@ -212,3 +212,58 @@ class Prompt:
     segments: tuple[Segment, ...]
     renders: int = 1
     warnings: tuple[Warning, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """A prompt that is tokenized already, and its media items in the order of their placeholders."""
+
+    ids: tuple[int, ...]
+    media: tuple[MediaPart, ...] = ()
+
+
+class Encoding(StrEnum):
+    """How pixel tensors are encoded: values as the model takes them, or levels beside their table."""
+
+    MODEL = "model"
+    UINT8 = "uint8"
+
+
+class Transport(StrEnum):
+    """How tensors travel."""
+
+    INLINE = "inline"
+    SHARED_MEMORY = "shared_memory"
+    CUDA_IPC = "cuda_ipc"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """How pixels are computed and delivered; None means the server's default."""
+
+    parity: str | None = None
+    dtype: str | None = None
+    encoding: Encoding = Encoding.MODEL
+    transport: Transport = Transport.INLINE
+    positions: bool = False
+    known_content_keys: frozenset[str] = frozenset()
+    shards: int = 0
+    background: tuple[int, int, int] | None = None
+    show_messages: bool = False
+    lease_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: a conversation or a token prompt, and what to make of it.
+
+    `namespace` is the authenticated identity; caches of different namespaces never meet.
+    """
+
+    model: str
+    prompt: Conversation | TokenPrompt
+    image_options: ImageOptions = field(default_factory=ImageOptions)
+    output: OutputOptions = field(default_factory=OutputOptions)
+    expected_fingerprint: str = ""
+    warnings: tuple[Warning, ...] = ()
+    namespace: str = ""

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-
 from patchloom_kernels.layout import Job, Parity, Piece
 from patchloom_kernels.normalize import NormalizeTable
+
 from patchloom_service.types import ImageOptions, Modality
 
 Size: TypeAlias = tuple[int, int]
@@ -161,9 +161,7 @@ class ModelSpec:
     plan_audio: Callable[[AudioInfo], MediaPlan] | None = None
     token_types_name: str = "mm_token_type_ids"
     token_types: Callable[[IdArray, Sequence[ItemSpan]], npt.NDArray[np.uint8]] | None = None
-    positions: (
-        Callable[[IdArray, Sequence[ItemSpan]], tuple[IdArray, IdArray]] | None
-    ) = None
+    positions: Callable[[IdArray, Sequence[ItemSpan]], tuple[IdArray, IdArray]] | None = None
     dtype: str | None = None
     renderer: str = ""
     architectures: tuple[str, ...] = ()

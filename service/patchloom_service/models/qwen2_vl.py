@@ -1,0 +1,158 @@
+"""Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5/3.6: smart_resize, merged patches, one run per image."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from patchloom_kernels.layout import PatchLayout, Piece
+
+from patchloom_service.errors import InvalidMessage
+from patchloom_service.models.base import (
+    Checkpoint,
+    Grid,
+    GridKind,
+    IdArray,
+    ItemSpan,
+    MediaPlan,
+    ModelSpec,
+    RunToken,
+    Size,
+    TensorLayout,
+    TensorPiece,
+)
+from patchloom_service.models.image_config import (
+    CLIP_MEAN,
+    CLIP_STD,
+    ConfigRefused,
+    ImageConfig,
+    read_image_config,
+)
+from patchloom_service.models.mrope import mrope_positions
+from patchloom_service.models.rows import concatenated_rows
+from patchloom_service.models.smart_resize import smart_resize
+from patchloom_service.types import ImageOptions, Modality
+
+ARCHITECTURES = {
+    "Qwen2VLForConditionalGeneration": "qwen2_vl",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
+    "Qwen3VLForConditionalGeneration": "qwen3_vl",
+    "Qwen3VLMoeForConditionalGeneration": "qwen3_vl",
+    "Qwen3_5ForConditionalGeneration": "qwen3_5",
+    "Qwen3_5MoeForConditionalGeneration": "qwen3_5",
+}
+_MODEL_TYPES = {
+    "qwen2_vl": "qwen2_vl",
+    "qwen2_5_vl": "qwen2_5_vl",
+    "qwen3_vl": "qwen3_vl",
+    "qwen3_vl_moe": "qwen3_vl",
+    "qwen3_5": "qwen3_5",
+    "qwen3_5_moe": "qwen3_5",
+}
+_DEFAULTS = {
+    "resample": 3,
+    "rescale_factor": 1 / 255,
+    "image_mean": CLIP_MEAN,
+    "image_std": CLIP_STD,
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+    "merge_size": 2,
+    "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
+}
+_KEYS = ("patch_size", "temporal_patch_size", "merge_size", "size", "min_pixels", "max_pixels")
+IMAGE, VIDEO = "<|image_pad|>", "<|video_pad|>"
+STRUCTURAL = ("<|vision_start|>", "<|vision_end|>", VIDEO)
+
+
+def match(config: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint's config is of this line."""
+    return _family(config) is not None
+
+
+def build(checkpoint: Checkpoint) -> ModelSpec:
+    """The spec of a checkpoint; ConfigRefused where its settings cannot be reproduced."""
+    image = read_image_config(checkpoint.image_processor, _DEFAULTS, _KEYS)
+    bounds = _bounds(image.extra)
+    token = checkpoint.token_id(IMAGE)
+    declared = checkpoint.config.get("image_token_id", token)
+    if token is None or token != declared:
+        raise ConfigRefused(f"the tokenizer gives {IMAGE} the id {token}, config.json says {declared}")
+    patch, merge = image.extra["patch_size"], image.extra["merge_size"]
+    layout = PatchLayout((patch, patch), merge=merge, temporal=image.extra["temporal_patch_size"])
+    return ModelSpec(
+        family=_family(checkpoint.config) or "qwen2_vl",
+        architectures=checkpoint.architectures,
+        placeholders={Modality.IMAGE: IMAGE},
+        structural=STRUCTURAL,
+        plan_image=partial(_plan, image, layout, bounds, token),
+        layout=partial(_layout, layout.row_size()),
+        table=image.table,
+        token_types=_token_types,
+        positions=partial(_positions, merge),
+        settings=image.settings(),
+        oracle="transformers Qwen2VLImageProcessor (torchvision backend) and Qwen2VLImageProcessorPil",
+    )
+
+
+def _family(config: Mapping[str, Any]) -> str | None:
+    for name in config.get("architectures") or ():
+        if name in ARCHITECTURES:
+            return ARCHITECTURES[name]
+    return _MODEL_TYPES.get(str(config.get("model_type"))) if not config.get("architectures") else None
+
+
+def _bounds(extra: Mapping[str, Any]) -> tuple[int, int]:
+    size = dict(extra["size"])
+    low = extra.get("min_pixels", size.get("shortest_edge"))
+    high = extra.get("max_pixels", size.get("longest_edge"))
+    if not low or not high or low > high:
+        raise ConfigRefused(f"size needs 0 < shortest_edge <= longest_edge, got {low} and {high}")
+    return int(low), int(high)
+
+
+def _plan(
+    image: ImageConfig,
+    layout: PatchLayout,
+    bounds: tuple[int, int],
+    token: int,
+    size: Size,
+    options: ImageOptions,
+    item_count: int,
+) -> MediaPlan:
+    low = bounds[0] if options.min_pixels is None else options.min_pixels
+    high = bounds[1] if options.max_pixels is None else options.max_pixels
+    if not 0 < low <= high:
+        raise InvalidMessage(
+            f"min_pixels {low} and max_pixels {high}: 0 < min_pixels <= max_pixels is allowed"
+        )
+    target = smart_resize(size, layout.patch[0] * layout.merge, low, high)
+    piece = Piece(size, target, target, layout, image.resample)
+    down, across = piece.grid
+    count = down * across // layout.merge**2
+    return MediaPlan(
+        modality=Modality.IMAGE,
+        grid=Grid(GridKind.PATCHES, (1, down, across)),
+        token_count=count,
+        run=(RunToken(token, count),),
+        size=size,
+        resized=target,
+        pieces=(TensorPiece("pixel_values", piece),),
+    )
+
+
+def _layout(row_size: int, plans: Sequence[MediaPlan]) -> TensorLayout:
+    grids = np.array([plan.grid.shape for plan in plans], np.int64).reshape(-1, 3)
+    return concatenated_rows(plans, "pixel_values", (row_size,), {"image_grid_thw": grids})
+
+
+def _token_types(ids: IdArray, spans: Sequence[ItemSpan]) -> npt.NDArray[np.uint8]:
+    types = np.zeros(len(ids), np.uint8)
+    for span in spans:
+        for offset, length in span.ranges:
+            types[offset : offset + length] = 1
+    return types
+
+
+def _positions(merge: int, ids: IdArray, spans: Sequence[ItemSpan]) -> tuple[IdArray, IdArray]:
+    return mrope_positions(ids, spans, merge)
