@@ -267,8 +267,7 @@ _VISION = tuple(
     )
 )
 _CODE = tuple(
-    f"<|{name}|>"
-    for name in ("fim_prefix", "fim_middle", "fim_suffix", "fim_pad", "repo_name", "file_sep")
+    f"<|{name}|>" for name in ("fim_prefix", "fim_middle", "fim_suffix", "fim_pad", "repo_name", "file_sep")
 )
 _QWEN2_PLAIN = (*_pairs("tool_call"), *_CODE)
 _QWEN3_PLAIN = (*_QWEN2_PLAIN, *_pairs("tool_response", "think"))
