@@ -145,9 +145,7 @@ class ResourceExhausted(PatchloomError):
     reason = "RESOURCE_EXHAUSTED"
     status = "RESOURCE_EXHAUSTED"
 
-    def __init__(
-        self, message: str, field_path: str = "", retry_after: float | None = None
-    ) -> None:
+    def __init__(self, message: str, field_path: str = "", retry_after: float | None = None) -> None:
         super().__init__(message, field_path)
         self.retry_after = retry_after
 
