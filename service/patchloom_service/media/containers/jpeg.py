@@ -1,0 +1,94 @@
+"""JPEG: marker segments up to the first scan."""
+
+import struct
+from collections.abc import Iterator
+
+from patchloom_service.errors import InvalidImage, LimitExceeded, UnsupportedContent
+from patchloom_service.media.header import ImageFormat, ImageHeader
+from patchloom_service.media.orientation import orientation
+
+SIGNATURE = b"\xff\xd8\xff"
+_SOS, _EOI = 0xDA, 0xD9
+_FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF}
+_PROGRESSIVE = 0xC2
+_DECODABLE = {0xC0, 0xC1, _PROGRESSIVE}
+_EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
+# Each scan may visit every coefficient, however few bytes it has; encoders write 10 or so.
+_MAX_SCANS = 100
+
+
+def read_header(data: bytes) -> ImageHeader:
+    """Size, kind and orientation, from what stands before the first scan."""
+    frame: tuple[int, memoryview] | None = None
+    exif, xmp = b"", None
+    view = memoryview(data)
+    for marker, start, end in _segments(data):
+        body = view[start + 4 : end]
+        if marker in _FRAMES:
+            if frame:
+                raise InvalidImage("the jpeg has two frame headers")
+            frame = marker, body
+        elif marker == 0xE1 and body[:6] == _EXIF:
+            exif += bytes(body[6:] if exif else body)
+        elif marker == 0xE1 and body[: len(_XMP)] == _XMP:
+            xmp = bytes(body[len(_XMP) :])
+        elif marker == _SOS and data.count(b"\xff\xda", start) > _MAX_SCANS:
+            raise LimitExceeded(f"the jpeg has more than {_MAX_SCANS} scans")
+    if frame is None:
+        raise InvalidImage("the jpeg has no frame header before its pixels")
+    return _frame(*frame, orientation(exif, xmp))
+
+
+def _frame(marker: int, body: memoryview, turned: int) -> ImageHeader:
+    if len(body) < 6:
+        raise InvalidImage("the jpeg frame header is too short")
+    bits, height, width, channels = struct.unpack_from(">BHHB", body)
+    if marker not in _DECODABLE or bits != 8:
+        raise UnsupportedContent(
+            f"a jpeg of kind SOF{marker - 0xC0} with {bits} bits is not supported; "
+            "send baseline or progressive with 8 bits"
+        )
+    if channels not in (1, 3, 4) or len(body) < 6 + 3 * channels:
+        raise InvalidImage(f"the jpeg has {channels} components; 1, 3 or 4 are allowed")
+    return ImageHeader(
+        ImageFormat.JPEG,
+        (height, width),
+        turned,
+        channels=channels,
+        progressive=marker == _PROGRESSIVE,
+    )
+
+
+def bare(data: bytes) -> bytes:
+    """The file without comments and application segments, but for JFIF's and Adobe's."""
+    view, kept = memoryview(data), [memoryview(b"\xff\xd8")]
+    for marker, start, end in _segments(data):
+        if marker == _SOS:
+            kept.append(view[start:])
+        elif marker in (0xE0, 0xEE) or not (0xE0 <= marker <= 0xEF or marker == 0xFE):
+            kept.append(view[start:end])
+    return b"".join(kept)
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """(marker, start of the segment, its end) up to and with the first SOS."""
+    position = 2
+    while True:
+        position = data.find(b"\xff", position)
+        while 0 <= position < len(data) - 1 and data[position + 1] == 0xFF:
+            position += 1
+        if position < 0 or position + 4 > len(data):
+            raise InvalidImage("the jpeg ends before its pixels")
+        marker = data[position + 1]
+        if marker == _EOI:
+            raise InvalidImage("the jpeg ends before its pixels")
+        if marker in (0x00, 0x01, 0xD8) or 0xD0 <= marker <= 0xD7:
+            position += 2
+            continue
+        end = position + 2 + struct.unpack_from(">H", data, position + 2)[0]
+        if end < position + 4 or end > len(data):
+            raise InvalidImage("a jpeg segment is cut off")
+        yield marker, position, end
+        if marker == _SOS:
+            return
+        position = end

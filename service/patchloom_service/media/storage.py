@@ -1,0 +1,53 @@
+"""Pillow's own pixel storage as a numpy array, without a copy."""
+
+import ctypes
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, _imaging
+
+Pixels = npt.NDArray[np.uint8]
+
+# Storage that one block holds can be viewed; a block is only as large as its image needs.
+_BLOCK = 1 << 30
+
+
+class _ArrowArray(ctypes.Structure):
+    """The Arrow C data interface's array."""
+
+
+_ArrowArray._fields_ = [
+    ("length", ctypes.c_int64),
+    ("null_count", ctypes.c_int64),
+    ("offset", ctypes.c_int64),
+    ("n_buffers", ctypes.c_int64),
+    ("n_children", ctypes.c_int64),
+    ("buffers", ctypes.POINTER(ctypes.c_void_p)),
+    ("children", ctypes.POINTER(ctypes.POINTER(_ArrowArray))),
+]
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+def prepare_process() -> None:
+    """Let Pillow keep an image of any allowed size in one block. Once, when a process starts."""
+    _imaging.set_block_size(_BLOCK)
+
+
+def view(image: Image.Image) -> Pixels:
+    """The pixels [H, W, 4] of an RGB (fourth byte 255) or RGBA image, writable.
+
+    The array shares the storage and keeps it alive; an image in several blocks is copied.
+    """
+    shape = (image.height, image.width, 4)
+    try:
+        _, capsule = image.__arrow_c_array__()
+    except ValueError:
+        raw = "RGBA" if image.mode == "RGBA" else "RGBX"
+        return np.frombuffer(bytearray(image.tobytes("raw", raw)), np.uint8).reshape(shape)
+    array = _ArrowArray.from_address(_capsule_pointer(capsule, b"arrow_array"))
+    address = array.children[0].contents.buffers[1]
+    storage = (ctypes.c_uint8 * (shape[0] * shape[1] * 4)).from_address(address)
+    storage.owner = capsule  # type: ignore[attr-defined]
+    return np.frombuffer(memoryview(storage), np.uint8).reshape(shape)
