@@ -1,9 +1,10 @@
 """Resampling tables in fixed point: which source pixels make an output pixel, with what weights.
 
 A separable uint8 resize is two passes of the same rule, each with its own axis table:
-`clip8((2 ** (shift - 1) + sum(weight * level)) >> shift)` in int32. The tables are those
-of Pillow (src/libImaging/Resample.c) and of torch's native uint8 antialias kernel
-(aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h).
+`clip8((2 ** 21 + sum(weight * level)) >> 22)` in int32. The tables are those of Pillow
+(src/libImaging/Resample.c) and of torch's native uint8 antialias kernel
+(aten/src/ATen/native/cpu/UpSampleKernelAVXAntialias.h). Torch rounds its weights to int16 with a
+shift of its own; they are kept as multiples of a power of two here, so that all shifts are 22.
 """
 
 import math
@@ -16,10 +17,9 @@ from numpy.typing import NDArray
 
 from patchloom_kernels.layout import Parity, Resample
 
-PILLOW_SHIFT = 22
-"""Fraction bits of Pillow's weights (32 bits less 8 of the level and 2 of headroom)."""
+SHIFT = 22
+"""Fraction bits of a weight (32 bits less 8 of the level and 2 of headroom)."""
 
-_IDENTITY_SHIFT = 14
 _SUPPORT = {Resample.BILINEAR: 1.0, Resample.BICUBIC: 2.0, Resample.LANCZOS: 3.0}
 
 _Float64 = NDArray[np.float64]
@@ -35,8 +35,7 @@ class AxisTable:
     """
 
     bounds: NDArray[np.int32]  # [out, 2]
-    weights: NDArray[np.int32]  # [out, taps]
-    shift: int
+    weights: NDArray[np.int32]  # [out, taps], in units of 2 ** -22
     identity: bool = False
     """Whether the pass copies: every output is its own source."""
 
@@ -71,15 +70,15 @@ def axis_table(in_size: int, out_size: int, resample: Resample, parity: Parity) 
     if in_size == out_size:
         return _identity(in_size)
     first, count, weights = _real_weights(in_size, out_size, resample)
-    shift = _shift(weights, parity)
-    fixed = _round_away(weights * float(1 << shift))
-    return _frozen(*_trim(first, count, fixed), shift)
+    bits = _fraction_bits(weights, parity)
+    fixed = _round_away(weights * float(1 << bits)) << (SHIFT - bits)
+    return _frozen(*_trim(first, count, fixed))
 
 
 def _identity(size: int) -> AxisTable:
     first = np.arange(size)
-    ones = np.full((size, 1), 1 << _IDENTITY_SHIFT, np.int64)
-    return _frozen(first, np.ones_like(first), ones, _IDENTITY_SHIFT, identity=True)
+    ones = np.full((size, 1), 1 << SHIFT, np.int64)
+    return _frozen(first, np.ones_like(first), ones, identity=True)
 
 
 def _real_weights(
@@ -132,14 +131,14 @@ _FILTERS: dict[Resample, Callable[[_Float64], _Float64]] = {
 }
 
 
-def _shift(weights: _Float64, parity: Parity) -> int:
-    """Pillow's constant, or torch's largest shift that keeps every weight within int16."""
+def _fraction_bits(weights: _Float64, parity: Parity) -> int:
+    """Pillow's constant, or the most that keep every weight of the axis within int16."""
     if parity is not Parity.ATEN_U8:
-        return PILLOW_SHIFT
-    largest, shift = float(weights.max()), 0
-    while shift < 22 and int(0.5 + largest * (1 << (shift + 1))) < 1 << 15:
-        shift += 1
-    return shift
+        return SHIFT
+    largest, bits = float(weights.max()), 0
+    while bits < SHIFT and int(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
+        bits += 1
+    return bits
 
 
 def _round_away(values: _Float64) -> NDArray[np.int64]:
@@ -167,11 +166,10 @@ def _frozen(
     first: NDArray[np.int64],
     count: NDArray[np.int64],
     weights: NDArray[np.int64],
-    shift: int,
     identity: bool = False,
 ) -> AxisTable:
     bounds = np.stack([first, count], axis=1).astype(np.int32)
     fixed = np.ascontiguousarray(weights, np.int32)
     bounds.setflags(write=False)
     fixed.setflags(write=False)
-    return AxisTable(bounds, fixed, shift, identity)
+    return AxisTable(bounds, fixed, identity)

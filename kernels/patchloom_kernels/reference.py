@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from patchloom_kernels.filters import AxisTable, axis_table, vertical_first
+from patchloom_kernels.filters import SHIFT, AxisTable, axis_table, vertical_first
 from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, Piece, Resample
 from patchloom_kernels.normalize import Dtype, NormalizeTable
 
@@ -62,7 +62,7 @@ def _pass(image: NDArray[np.uint8], table: AxisTable, axis: int) -> NDArray[np.u
     for i, (first, count) in enumerate(table.bounds):
         weights = table.weights[i, :count].astype(np.int64)
         total = np.tensordot(weights, lines[first : first + count], axes=1)
-        rounded = (total + (1 << (table.shift - 1))) >> table.shift
+        rounded = (total + (1 << (SHIFT - 1))) >> SHIFT
         out[i] = np.clip(rounded, 0, 255)
     return np.ascontiguousarray(np.moveaxis(out, 0, axis))
 
@@ -71,9 +71,7 @@ def _canvas(resized: NDArray[np.uint8], piece: Piece) -> NDArray[np.int64]:
     """Table index of every canvas pixel and channel: the picture at its offset, padding around."""
     canvas = np.empty((*piece.canvas, CHANNELS), np.int64)
     canvas[...] = piece.pad
-    y, x = (
-        np.arange(side) - offset for side, offset in zip(piece.canvas, piece.offset, strict=True)
-    )
+    y, x = (np.arange(side) - offset for side, offset in zip(piece.canvas, piece.offset, strict=True))
     rows = np.flatnonzero((y >= 0) & (y < piece.target[0]))
     columns = np.flatnonzero((x >= 0) & (x < piece.target[1]))
     canvas[np.ix_(rows, columns)] = resized[np.ix_(y[rows], x[columns])]

@@ -1,0 +1,188 @@
+"""Resize and patchify of one image after the other in compiled code: the CPU twin of the kernels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from patchloom_kernels.cpu.passes import grouped
+from patchloom_kernels.cpu.patches import cut, fill_row, normalize_row, patch_starts
+from patchloom_kernels.cpu.rows import (
+    COLUMNS_FIRST,
+    ROWS_FIRST,
+    ROWS_ONLY,
+    Axis,
+    Source,
+    finish_row,
+    scratch_for,
+)
+from patchloom_kernels.filters import axis_table, vertical_first
+from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample
+from patchloom_kernels.normalize import Dtype, NormalizeTable
+
+BAND = 16
+"""Most canvas rows that are held before they are cut; a higher patch is cut in several bands."""
+
+
+def resize_patchify(
+    sources: Sequence[NDArray[np.uint8]],
+    jobs: Sequence[Job],
+    table: NormalizeTable | None,
+    out: NDArray[Any],
+    dtype: Dtype,
+    parity: Parity,
+) -> None:
+    """Write every job's patches into the flat `out` [elements] of `dtype.numpy`.
+
+    The same bytes as `reference.resize_patchify`. Runs on the calling thread without the GIL; sources
+    whose rows are whole pixels of three or four bytes are read where they are, others are copied.
+    """
+    if out.ndim != 1 or not out.flags.c_contiguous or out.dtype != dtype.numpy:
+        raise ValueError(f"out must be flat, contiguous and {dtype.numpy}, got {out.dtype}")
+    entries = _entries(table, dtype)
+    words = out.view(entries.dtype)
+    for job in jobs:
+        _check(job, sources[job.source].shape, len(out))
+        _run(sources[job.source], job, entries, words, parity)
+
+
+def warm(dtypes: Sequence[Dtype] = tuple(Dtype)) -> None:
+    """Compile what `resize_patchify` needs for these output types, before the first request does."""
+    source = np.zeros((32, 32, 3), np.uint8)
+    layout = PatchLayout((8, 8))
+    piece = Piece((32, 32), (24, 24), (24, 24), layout, Resample.BICUBIC)
+    for dtype in dtypes:
+        out = np.empty(piece.rows * layout.row_size(), dtype.numpy)
+        values = np.zeros((3, PAD_ENTRY + 1), np.float32)
+        table = None if dtype is Dtype.UINT8 else NormalizeTable(values)
+        resize_patchify([source], [Job.contiguous(0, piece, 0)], table, out, dtype, Parity.ATEN_U8)
+
+
+def _entries(table: NormalizeTable | None, dtype: Dtype) -> NDArray[Any]:
+    """The lookup table [3, 257]; float16 as its bits, which are all that is moved."""
+    if table is None:
+        if dtype is not Dtype.UINT8:
+            raise ValueError(f"{dtype} patches need a table")
+        levels = np.append(np.arange(PAD_ENTRY, dtype=np.uint8), np.uint8(0))
+        return np.tile(levels, (3, 1))
+    entries = table.to(dtype)
+    return entries.view(np.uint16) if dtype is Dtype.FLOAT16 else entries
+
+
+def _check(job: Job, shape: tuple[int, ...], size: int) -> None:
+    """Refuse a job that would read or write outside its buffers."""
+    piece, strides = job.piece, job.strides
+    if shape[:2] != piece.source or len(shape) != 3 or shape[2] not in (3, 4):
+        raise ValueError(f"source must be [{piece.source[0]}, {piece.source[1]}, 3 or 4], got {shape}")
+    layout = piece.layout
+    steps = (strides.row, strides.c, strides.t, strides.y, strides.x)
+    counts = (piece.rows, 3, layout.temporal, *layout.patch)
+    spans = [step * (count - 1) for step, count in zip(steps, counts, strict=True)]
+    low, high = (job.start + sum(f(span, 0) for span in spans) for f in (min, max))
+    if low < 0 or high >= size:
+        raise ValueError(f"job writes elements {low}..{high} of an output of {size}")
+
+
+def _run(
+    source: NDArray[np.uint8], job: Job, entries: NDArray[Any], out: NDArray[Any], parity: Parity
+) -> None:
+    piece, strides = job.piece, job.strides
+    (seen_rows, rows), (seen_columns, columns) = (_window(piece, axis, parity) for axis in (0, 1))
+    steps = [strides.row, strides.c, strides.t, strides.y, strides.x]
+    _job(
+        _mode(piece, columns, parity),
+        _used(source, rows, columns),
+        _from_zero(rows),
+        _from_zero(columns),
+        np.array([*seen_rows, *seen_columns], np.int64),
+        entries,
+        np.array(piece.pad, np.int64),
+        np.array([*piece.canvas, *piece.layout.patch], np.int64),
+        piece.layout.merge,
+        piece.layout.temporal,
+        job.start,
+        np.array(steps, np.int64),
+        out,
+    )
+
+
+def _window(piece: Piece, axis: int, parity: Parity) -> tuple[tuple[int, int], Axis]:
+    """Where on the canvas the picture is seen along one axis, and the table of that part."""
+    table = axis_table(piece.source[axis], piece.target[axis], piece.resample, parity)
+    offset = piece.offset[axis]
+    begin, end = max(0, offset), min(piece.canvas[axis], piece.target[axis] + offset)
+    end = max(begin, end)
+    bounds = table.bounds[begin - offset : end - offset]
+    weights = grouped(table.weights[begin - offset : end - offset])
+    first, behind = np.ascontiguousarray(bounds[:, 0]), bounds.sum(axis=1, dtype=np.int32)
+    return (begin, end), Axis(first, behind, weights, table.identity)
+
+
+def _from_zero(axis: Axis) -> Axis:
+    """The same with source indices that count from the first used one."""
+    origin = axis.first[:1].sum(dtype=np.int32)
+    return axis._replace(first=axis.first - origin, end=axis.end - origin)
+
+
+def _used(source: NDArray[np.uint8], rows: Axis, columns: Axis) -> Source:
+    """A flat view of the source and which part of it is needed."""
+    height, width, channels = source.shape
+    pitch, step, byte = source.strides
+    if byte != 1 or step not in (3, 4) or pitch < step * width or source.dtype != np.uint8:
+        source = np.ascontiguousarray(source, np.uint8)
+        pitch, step, byte = source.strides
+    size = (height - 1) * pitch + (width - 1) * step + channels
+    flat = as_strided(source, (size,), (1,), writeable=False)
+    if not len(rows.first) or not len(columns.first):
+        return Source(flat, 0, pitch, step, 0, 0)
+    start = int(rows.first[0]) * pitch + int(columns.first[0]) * step
+    height, width = (int(axis.end[-1] - axis.first[0]) for axis in (rows, columns))
+    return Source(flat, start, pitch, step, height, width)
+
+
+def _mode(piece: Piece, columns: Axis, parity: Parity) -> int:
+    if columns.copy:
+        return ROWS_ONLY
+    return ROWS_FIRST if vertical_first(piece.source, piece.target, parity) else COLUMNS_FIRST
+
+
+@njit(nogil=True, cache=True)
+def _job(
+    mode: int,
+    source: Source,
+    vertical: Axis,
+    horizontal: Axis,
+    seen: Any,  # [first row, end row, first column, end column] of the picture on the canvas
+    entries: Any,
+    pad: Any,
+    sizes: Any,  # [canvas height, canvas width, patch height, patch width]
+    merge: int,
+    copies: int,
+    start: int,
+    strides: Any,
+    out: Any,
+) -> None:
+    top, bottom, left, right = seen[0], seen[1], seen[2], seen[3]
+    height, width, patch_height, patch_width = sizes[0], sizes[1], sizes[2], sizes[3]
+    step = source.step if mode == ROWS_ONLY else 4
+    scratch = scratch_for(mode, source, vertical, horizontal)
+    band = np.empty((3, min(BAND, patch_height), width), entries.dtype)
+    starts = np.empty(width // patch_width, np.int64)
+    done = 0
+    for patch_row in range(height // patch_height):
+        patch_starts(patch_row, merge, start, strides[0], starts)
+        for band_top in range(0, patch_height, BAND):
+            rows = min(BAND, patch_height - band_top)
+            for y in range(rows):
+                at = patch_row * patch_height + band_top + y
+                if at < top or at >= bottom or left >= right:
+                    fill_row(entries, pad, band, y, 0, width)
+                    continue
+                done = finish_row(at - top, done, mode, source, vertical, horizontal, scratch)
+                fill_row(entries, pad, band, y, 0, left)
+                normalize_row(scratch.line, step, right - left, entries, band, y, left)
+                fill_row(entries, pad, band, y, right, width)
+            cut(band, rows, patch_width, starts, band_top * strides[3], copies, strides, out)
