@@ -3,7 +3,6 @@
 import io
 import struct
 import zlib
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -22,12 +21,12 @@ from PIL import (
 from patchloom_service.errors import InvalidImage, OutOfMemory
 from patchloom_service.media.composite import composite
 from patchloom_service.media.containers import png
+from patchloom_service.media.fast import Allocate, decode_fast
 from patchloom_service.media.header import ImageFormat, ImageHeader
 from patchloom_service.media.probe import CONTAINERS
 from patchloom_service.media.storage import Pixels, view
 
 Colour: TypeAlias = tuple[int, int, int]
-Allocate: TypeAlias = Callable[[tuple[int, int, int]], Pixels]
 WHITE: Colour = (255, 255, 255)
 
 _PLUGINS: dict[ImageFormat, type[ImageFile.ImageFile]] = {
@@ -54,17 +53,29 @@ _DAMAGE = (
 )
 
 
-def decode(data: bytes, header: ImageHeader, background: Colour = WHITE) -> Pixels:
+def _fresh(shape: tuple[int, int, int]) -> Pixels:
+    return np.empty(shape, np.uint8)
+
+
+def decode(
+    data: bytes,
+    header: ImageHeader,
+    background: Colour = WHITE,
+    allocate: Allocate = _fresh,
+) -> Pixels:
     """The upright pixels of the image that `header` was probed from.
 
     uint8 [H, W, 3], or [H, W, 4] whose fourth byte means nothing; the last axis is contiguous, the
     others may be strided. Grayscale is three equal channels; 16-bit samples keep their upper byte,
     12-bit ones their upper 8 bits; transparent pixels lie on `background`; of an animation it is
-    frame 0; colour profiles are ignored. InvalidImage for a damaged file, OutOfMemory where memory
-    does not suffice. Heavy parts release the interpreter lock.
+    frame 0; colour profiles are ignored. `allocate(shape)` gives the memory where that can be
+    chosen, uint8 of any content; the result may lie elsewhere. InvalidImage for a damaged file,
+    OutOfMemory where memory does not suffice. Heavy parts release the interpreter lock.
     """
     try:
-        pixels = _by_pillow(data, header, background)
+        pixels = decode_fast(data, header, background, allocate)
+        if pixels is None:
+            pixels = by_pillow(data, header, background)
     except _DAMAGE as error:
         raise InvalidImage(f"the {header.format} is damaged and does not decode") from error
     except MemoryError as error:
@@ -83,7 +94,8 @@ def upright(pixels: Pixels, orientation: int) -> Pixels:
     return pixels
 
 
-def _by_pillow(data: bytes, header: ImageHeader, background: Colour) -> Pixels:
+def by_pillow(data: bytes, header: ImageHeader, background: Colour) -> Pixels:
+    """The pixels as stored, not yet turned: the truth that every faster way has to equal."""
     image = _load(data, header)
     key = _transparent_key(data, header, image)
     if key or image.mode.startswith("I;16"):
