@@ -1,4 +1,4 @@
-"""The list content of tool messages: typed parts and strings, or structured JSON that a template iterates over."""
+"""List content of tool messages: typed parts and strings, or JSON that a template iterates over."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -53,8 +53,8 @@ def tool_content(
 ) -> list[pb.ContentPart]:
     """The parts of a tool message's list: typed parts and strings in their order, or one structured list.
 
-    A list is structured if all its entries are objects without a type, or all are tool references. A text part
-    without text is empty text.
+    A list is structured if all its entries are objects without a type, or all are tool references. A text
+    part without text is empty text.
     """
     kinds = [entry.get("type") for entry in content if isinstance(entry, Mapping)]
     if kinds and len(kinds) == len(content) and (kinds.count(None) == len(kinds) or _references(kinds)):
@@ -71,6 +71,8 @@ def _tool_part(
 ) -> pb.ContentPart:
     if isinstance(part, str):
         return text_part(text(part, path))
-    if isinstance(part, Mapping) and part.get("type") == "text" and part.get("text") is None:
-        return text_part("")
+    if isinstance(part, Mapping) and part.get("text") is None:
+        kind = part.get("type")
+        if isinstance(kind, str) and kind in ("text", "input_text"):
+            return text_part("")
     return typed_part(part, path)

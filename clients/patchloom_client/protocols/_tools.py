@@ -1,7 +1,8 @@
 """Tool declarations of the dialects, in the function form that templates take.
 
 Key order: Chat Completions keeps its own; the flat forms of the other two become name, description,
-parameters and then what else they hold. A declaration written in that order gives the same bytes in all three.
+parameters and then what else they hold. Written in that order, a declaration gives the same bytes in
+all three.
 """
 
 from collections.abc import Collection
