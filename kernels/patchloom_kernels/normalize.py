@@ -50,12 +50,13 @@ class NormalizeTable:
     """float32 [channels, 257], read-only; the bits of another dtype come from `to`."""
 
     values: NDArray[np.float32]
+    affine: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    """(shift, scale) [channels] where every level's entry is (level - shift) / scale in float32."""
 
     def __post_init__(self) -> None:
         if self.values.dtype != np.float32 or self.values.shape[1:] != (ENTRIES,):
             raise ValueError(
-                f"a table is float32 [channels, {ENTRIES}], "
-                f"got {self.values.dtype} {list(self.values.shape)}"
+                f"a table is float32 [channels, {ENTRIES}], got {self.values.dtype} {list(self.values.shape)}"
             )
         self.values.setflags(write=False)
 
@@ -79,11 +80,14 @@ class NormalizeTable:
         if std is not None and 0.0 in std:
             raise ValueError("std must not be 0")
         levels = np.tile(np.arange(256, dtype=np.float32), (channels, 1))
-        values = _compute(
-            formula, levels, _column(mean, channels), _column(std, channels), rescale_factor
-        )
+        values = _compute(formula, levels, _column(mean, channels), _column(std, channels), rescale_factor)
         last = np.full((channels, 1), padding, np.float32)
-        return cls(np.ascontiguousarray(np.concatenate([values, last], axis=1), np.float32))
+        entries = np.ascontiguousarray(np.concatenate([values, last], axis=1), np.float32)
+        if formula is NormalizeFormula.HF_TORCHVISION and mean is not None and std is not None:
+            scale = _fused_scale(rescale_factor)
+            shift, spread = (np.array(v, np.float32) * scale for v in (mean, std))
+            return cls(entries, (shift, spread))
+        return cls(entries)
 
     def to(self, dtype: Dtype) -> NDArray[Any]:
         """The entries rounded to nearest even in `dtype`, as `dtype.numpy` [channels, 257]."""
@@ -123,7 +127,7 @@ def _compute(
         return _rescale(formula, levels, factor)
     match formula:
         case NormalizeFormula.HF_TORCHVISION:
-            scale = np.float32(1.0 if factor is None else 1.0 / factor)
+            scale = _fused_scale(factor)
             return np.asarray((levels - mean * scale) / (std * scale), np.float32)
         case NormalizeFormula.HF_PIL:
             rescaled = _rescale(formula, levels, factor)
@@ -131,6 +135,10 @@ def _compute(
         case NormalizeFormula.HF_BFLOAT16:
             scaled = _to_bfloat16(levels * np.float32(1.0 if factor is None else factor))
             return _to_bfloat16(_to_bfloat16(scaled - _to_bfloat16(mean)) / _to_bfloat16(std))
+
+
+def _fused_scale(factor: float | None) -> np.float32:
+    return np.float32(1.0 if factor is None else 1.0 / factor)
 
 
 def _rescale(

@@ -80,6 +80,22 @@ def blend_rows(
                 out[i] = _level(s)
 
 
+@njit(nogil=True, cache=True, inline="always")
+def _three(source: Any, at: Any) -> Any:
+    """The pixel at byte `at` as a word, without its fourth byte."""
+    return (
+        np.uint32(source[at])
+        | np.uint32(source[at + np.uint64(1)]) << np.uint32(8)
+        | np.uint32(source[at + np.uint64(2)]) << np.uint32(16)
+    )
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _four(source: Any, at: Any) -> Any:
+    """The four bytes from `at` on as a word: one load for the compiler."""
+    return _three(source, at) | np.uint32(source[at + np.uint64(3)]) << np.uint32(24)
+
+
 @njit(nogil=True, cache=True)
 def turn(source: Any, start: int, pitch: int, step: int, width: int, rows: int, tile: Any) -> None:
     """Turn `rows` rows of `width` pixels on their side: `tile` [width + padding, ROWS] uint32.
@@ -91,19 +107,19 @@ def turn(source: Any, start: int, pitch: int, step: int, width: int, rows: int, 
         for y in range(rows):
             at = np.uint64(start + y * pitch + left * step)
             for x in range(left, right - 1):
-                word = (
-                    np.uint32(source[at])
-                    | np.uint32(source[at + np.uint64(1)]) << np.uint32(8)
-                    | np.uint32(source[at + np.uint64(2)]) << np.uint32(16)
-                    | np.uint32(source[at + np.uint64(3)]) << np.uint32(24)
-                )
-                tile[x, y] = word
+                tile[x, y] = _four(source, at)
                 at += np.uint64(step)
-            tile[right - 1, y] = (
-                np.uint32(source[at])
-                | np.uint32(source[at + np.uint64(1)]) << np.uint32(8)
-                | np.uint32(source[at + np.uint64(2)]) << np.uint32(16)
-            )
+            tile[right - 1, y] = _three(source, at)
+
+
+@njit(nogil=True, cache=True)
+def widen(source: Any, step: int, words: Any) -> None:
+    """The first pixels of `source`, `step` (3 or 4) bytes each, as `words` uint32 [width]."""
+    last, at = words.shape[0] - 1, np.uint64(0)
+    for x in range(last):
+        words[x] = _four(source, at)
+        at += np.uint64(step)
+    words[last] = _three(source, at)
 
 
 @njit(nogil=True, cache=True)

@@ -9,7 +9,16 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from patchloom_kernels.cpu.passes import grouped
-from patchloom_kernels.cpu.patches import cut, fill_row, normalize_row, patch_starts
+from patchloom_kernels.cpu.patches import (
+    DIVIDE,
+    LOOKUP,
+    MULTIPLY,
+    Values,
+    cut,
+    fill_row,
+    normalize_row,
+    patch_starts,
+)
 from patchloom_kernels.cpu.rows import (
     COLUMNS_FIRST,
     ROWS_FIRST,
@@ -21,7 +30,7 @@ from patchloom_kernels.cpu.rows import (
 )
 from patchloom_kernels.filters import axis_table, vertical_first
 from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample
-from patchloom_kernels.normalize import Dtype, NormalizeTable
+from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 
 BAND = 16
 """Most canvas rows that are held before they are cut; a higher patch is cut in several bands."""
@@ -42,11 +51,11 @@ def resize_patchify(
     """
     if out.ndim != 1 or not out.flags.c_contiguous or out.dtype != dtype.numpy:
         raise ValueError(f"out must be flat, contiguous and {dtype.numpy}, got {out.dtype}")
-    entries = _entries(table, dtype)
-    words = out.view(entries.dtype)
+    values = _values(table, dtype)
+    words = out.view(values.entries.dtype)
     for job in jobs:
         _check(job, sources[job.source].shape, len(out))
-        _run(sources[job.source], job, entries, words, parity)
+        _run(sources[job.source], job, values, words, parity)
 
 
 def warm(dtypes: Sequence[Dtype] = tuple(Dtype)) -> None:
@@ -61,15 +70,33 @@ def warm(dtypes: Sequence[Dtype] = tuple(Dtype)) -> None:
         resize_patchify([source], [Job.contiguous(0, piece, 0)], table, out, dtype, Parity.ATEN_U8)
 
 
-def _entries(table: NormalizeTable | None, dtype: Dtype) -> NDArray[Any]:
-    """The lookup table [3, 257]; float16 as its bits, which are all that is moved."""
+def _values(table: NormalizeTable | None, dtype: Dtype) -> Values:
+    """The lookup table in the output type, and the arithmetic that gives the same where one does."""
+    none = np.zeros(3, np.float32)
     if table is None:
         if dtype is not Dtype.UINT8:
             raise ValueError(f"{dtype} patches need a table")
         levels = np.append(np.arange(PAD_ENTRY, dtype=np.uint8), np.uint8(0))
-        return np.tile(levels, (3, 1))
+        return Values(MULTIPLY, none + np.float32(1), none, np.tile(levels, (3, 1)))
     entries = table.to(dtype)
-    return entries.view(np.uint16) if dtype is Dtype.FLOAT16 else entries
+    if dtype is Dtype.FLOAT16:
+        return Values(LOOKUP, none, none, entries.view(np.uint16))
+    if table.affine is None:
+        return Values(LOOKUP, none, none, entries)
+    shift, scale = table.affine
+    one = np.float32(1)
+    for kind, a, b in ((MULTIPLY, one / scale, -shift / scale), (DIVIDE, shift, scale)):
+        if np.array_equal(_by_formula(kind, a, b, dtype), entries[:, :PAD_ENTRY]):
+            return Values(kind, a, b, entries)
+    return Values(LOOKUP, none, none, entries)
+
+
+def _by_formula(kind: int, a: NDArray[np.float32], b: NDArray[np.float32], dtype: Dtype) -> NDArray[Any]:
+    """What the compiled arithmetic gives for every channel and level."""
+    levels = np.arange(PAD_ENTRY, dtype=np.float32)
+    column_a, column_b = a[:, None], b[:, None]
+    values = levels * column_a + column_b if kind == MULTIPLY else (levels - column_a) / column_b
+    return bfloat16_bits(values) if dtype is Dtype.BFLOAT16 else values
 
 
 def _check(job: Job, shape: tuple[int, ...], size: int) -> None:
@@ -86,9 +113,7 @@ def _check(job: Job, shape: tuple[int, ...], size: int) -> None:
         raise ValueError(f"job writes elements {low}..{high} of an output of {size}")
 
 
-def _run(
-    source: NDArray[np.uint8], job: Job, entries: NDArray[Any], out: NDArray[Any], parity: Parity
-) -> None:
+def _run(source: NDArray[np.uint8], job: Job, values: Values, out: NDArray[Any], parity: Parity) -> None:
     piece, strides = job.piece, job.strides
     (seen_rows, rows), (seen_columns, columns) = (_window(piece, axis, parity) for axis in (0, 1))
     steps = [strides.row, strides.c, strides.t, strides.y, strides.x]
@@ -98,7 +123,7 @@ def _run(
         _from_zero(rows),
         _from_zero(columns),
         np.array([*seen_rows, *seen_columns], np.int64),
-        entries,
+        values,
         np.array(piece.pad, np.int64),
         np.array([*piece.canvas, *piece.layout.patch], np.int64),
         piece.layout.merge,
@@ -156,7 +181,7 @@ def _job(
     vertical: Axis,
     horizontal: Axis,
     seen: Any,  # [first row, end row, first column, end column] of the picture on the canvas
-    entries: Any,
+    values: Values,
     pad: Any,
     sizes: Any,  # [canvas height, canvas width, patch height, patch width]
     merge: int,
@@ -167,9 +192,9 @@ def _job(
 ) -> None:
     top, bottom, left, right = seen[0], seen[1], seen[2], seen[3]
     height, width, patch_height, patch_width = sizes[0], sizes[1], sizes[2], sizes[3]
-    step = source.step if mode == ROWS_ONLY else 4
     scratch = scratch_for(mode, source, vertical, horizontal)
-    band = np.empty((3, min(BAND, patch_height), width), entries.dtype)
+    pitch = min(BAND, patch_height) * width
+    band = np.empty(3 * pitch, values.entries.dtype)
     starts = np.empty(width // patch_width, np.int64)
     done = 0
     for patch_row in range(height // patch_height):
@@ -178,11 +203,13 @@ def _job(
             rows = min(BAND, patch_height - band_top)
             for y in range(rows):
                 at = patch_row * patch_height + band_top + y
+                begin, end = y * width, (y + 1) * width
                 if at < top or at >= bottom or left >= right:
-                    fill_row(entries, pad, band, y, 0, width)
+                    fill_row(values.entries, pad, band, pitch, begin, end)
                     continue
                 done = finish_row(at - top, done, mode, source, vertical, horizontal, scratch)
-                fill_row(entries, pad, band, y, 0, left)
-                normalize_row(scratch.line, step, right - left, entries, band, y, left)
-                fill_row(entries, pad, band, y, right, width)
-            cut(band, rows, patch_width, starts, band_top * strides[3], copies, strides, out)
+                fill_row(values.entries, pad, band, pitch, begin, begin + left)
+                normalize_row(scratch.words, values, band, pitch, begin + left)
+                fill_row(values.entries, pad, band, pitch, begin + right, end)
+            offset = band_top * strides[3]
+            cut(band, pitch, rows, patch_width, starts, offset, copies, strides, out)

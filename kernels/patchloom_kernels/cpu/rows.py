@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from patchloom_kernels.cpu.passes import LANES, ROWS, blend_columns, blend_rows, turn
+from patchloom_kernels.cpu.passes import LANES, ROWS, blend_columns, blend_rows, turn, widen
 
 COLUMNS_FIRST = 0
 ROWS_FIRST = 1
@@ -43,8 +43,9 @@ class Scratch(NamedTuple):
     block_words: Any  # the same as uint32 [ROWS, ROWS]
     lane_total: Any  # int32 [LANES]
     tall: Any  # uint8, flat: ROWS rows out of the vertical pass
-    line: Any  # uint8: the finished row
-    line_total: Any  # int32 [bytes of line]
+    line: Any  # uint8 [4 * seen columns]: the finished row
+    words: Any  # the same as uint32 [seen columns]
+    total: Any  # int32 [bytes of a line or of a source row]
 
 
 @njit(nogil=True, cache=True)
@@ -55,7 +56,7 @@ def scratch_for(mode: int, source: Source, vertical: Axis, horizontal: Axis) -> 
     ring_words = np.empty(((reach + ROWS - 1) // ROWS * ROWS, seen), np.uint32)
     tile = np.empty((source.columns + horizontal.weights.shape[1], ROWS), np.uint32)
     block = np.empty((ROWS, LANES), np.uint8)
-    line = np.empty(max(4 * seen, bytes_in), np.uint8)
+    words = np.empty(seen, np.uint32)
     return Scratch(
         ring_words.view(np.uint8).reshape(-1),
         ring_words,
@@ -65,8 +66,9 @@ def scratch_for(mode: int, source: Source, vertical: Axis, horizontal: Axis) -> 
         block.view(np.uint32),
         np.empty(LANES, np.int32),
         np.empty(ROWS * bytes_in, np.uint8),
-        line,
-        np.empty(line.shape[0], np.int32),
+        words.view(np.uint8),
+        words,
+        np.empty(max(4 * seen, bytes_in), np.int32),
     )
 
 
@@ -82,16 +84,15 @@ def finish_row(
         while done < vertical.end[at]:
             _columns_of_source(done, source, horizontal, scratch)
             done += ROWS
-        _rows_of_ring(at, vertical, horizontal, scratch)
+        _rows_of_ring(at, vertical, scratch)
     elif mode == ROWS_FIRST:
         if at >= done:
             _both_of_source(done, source, vertical, horizontal, scratch)
             done += ROWS
-        size = 4 * horizontal.first.shape[0]
-        begin = at % ROWS * size
-        scratch.line[:size] = scratch.ring[begin : begin + size]
+        scratch.words[:] = scratch.ring_words[at % ROWS]
     else:
-        _rows_of_source(at, source, vertical, scratch.line_total, scratch.line)
+        _rows_of_source(at, source, vertical, scratch.total, scratch.tall)
+        widen(scratch.tall, source.step, scratch.words)
     return done
 
 
@@ -118,29 +119,27 @@ def _columns_of_tile(ring_row: int, horizontal: Axis, scratch: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _rows_of_ring(at: int, vertical: Axis, horizontal: Axis, scratch: Any) -> None:
+def _rows_of_ring(at: int, vertical: Axis, scratch: Any) -> None:
     """Vertical pass of the ring's rows, into the line."""
-    size, ring, first = 4 * horizontal.first.shape[0], scratch.ring_words.shape[0], vertical.first[at]
-    line = scratch.line[:size]
+    first, ring, size = vertical.first[at], scratch.ring_words.shape[0], scratch.line.shape[0]
     if vertical.copy:
-        begin = first % ring * size
-        line[:] = scratch.ring[begin : begin + size]
+        scratch.words[:] = scratch.ring_words[first % ring]
     else:
         weights = vertical.weights[at]
-        blend_rows(scratch.ring, 0, size, ring, first, weights, scratch.line_total, line)
+        blend_rows(scratch.ring, 0, size, ring, first, weights, scratch.total, scratch.line)
 
 
 @njit(nogil=True, cache=True)
-def _rows_of_source(at: int, source: Source, vertical: Axis, total: Any, line: Any) -> None:
-    """Vertical pass of source rows, into a line of pixels of `source.step` bytes."""
+def _rows_of_source(at: int, source: Source, vertical: Axis, total: Any, out: Any) -> None:
+    """Vertical pass of source rows, into pixels of `source.step` bytes."""
     # the fourth byte of the very last pixel may not exist
     size, first = source.step * (source.columns - 1) + 3, vertical.first[at]
     if vertical.copy:
         begin = source.start + first * source.pitch
-        line[:size] = source.flat[begin : begin + size]
+        out[:size] = source.flat[begin : begin + size]
     else:
         weights = vertical.weights[at]
-        blend_rows(source.flat, source.start, source.pitch, source.rows, first, weights, total, line[:size])
+        blend_rows(source.flat, source.start, source.pitch, source.rows, first, weights, total, out[:size])
 
 
 @njit(nogil=True, cache=True)
@@ -149,6 +148,6 @@ def _both_of_source(row: int, source: Source, vertical: Axis, horizontal: Axis, 
     pitch, count = source.step * source.columns, min(ROWS, vertical.first.shape[0] - row)
     for y in range(count):
         line = scratch.tall[y * pitch : (y + 1) * pitch]
-        _rows_of_source(row + y, source, vertical, scratch.line_total, line)
+        _rows_of_source(row + y, source, vertical, scratch.total, line)
     turn(scratch.tall, 0, pitch, source.step, source.columns, count, scratch.tile)
     _columns_of_tile(0, horizontal, scratch)
