@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from patchloom_service.errors import InvalidAudio, UnsupportedContent
 from patchloom_service.models.base import AudioInfo
+from patchloom_service.types import AudioPart
 
 WAV, PCM16 = "wav", "pcm16"
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
@@ -33,26 +34,24 @@ class _Clip:
         return len(self.samples) // (self.channels * self.bits // 8)
 
 
-def probe_audio(data: bytes, form: str = WAV, sample_rate: int = 16000, channels: int = 1) -> AudioInfo:
+def probe_audio(data: bytes, part: AudioPart) -> AudioInfo:
     """Frames per channel and rate, from the header alone.
 
-    `form` is "wav", or "pcm16" for bare little-endian samples of the rate and channels given, which a
-    WAV file states itself. InvalidAudio for a broken or empty clip, UnsupportedContent for another
-    form or encoding.
+    The part's format is "wav", or "pcm16" for bare little-endian samples of the part's rate and channels,
+    which a WAV file states itself. InvalidAudio for a broken or empty clip, UnsupportedContent for
+    another format or encoding.
     """
-    clip = _read(data, form, sample_rate, channels)
+    clip = _read(data, part)
     return AudioInfo(clip.frames, clip.sample_rate)
 
 
-def decode_audio(
-    data: bytes, form: str = WAV, sample_rate: int = 16000, channels: int = 1
-) -> tuple[npt.NDArray[np.float32], int]:
+def decode_audio(data: bytes, part: AudioPart) -> tuple[npt.NDArray[np.float32], int]:
     """(float32 [frames], rate in Hz): the mean over the channels, integers scaled to [-1, 1).
 
     8-bit samples are (v - 128) / 128, n-bit ones v / 2^(n - 1). Errors as in `probe_audio`, and
     InvalidAudio for samples that are not finite.
     """
-    clip = _read(data, form, sample_rate, channels)
+    clip = _read(data, part)
     frames = _scale(clip).reshape(clip.frames, clip.channels)
     mono = frames[:, 0] if clip.channels == 1 else frames.mean(axis=1, dtype=np.float64)
     if not np.isfinite(mono).all():
@@ -60,20 +59,22 @@ def decode_audio(
     return mono.astype(np.float32), clip.sample_rate
 
 
-def _read(data: bytes, form: str, sample_rate: int, channels: int) -> _Clip:
-    if form == PCM16:
-        clip = _Clip(memoryview(data), _PCM, 16, channels, sample_rate)
-    elif form == WAV:
+def _read(data: bytes, part: AudioPart) -> _Clip:
+    if part.format == PCM16:
+        clip = _Clip(memoryview(data), _PCM, 16, part.channels, part.sample_rate)
+    elif part.format == WAV:
         clip = _wav(data)
     else:
-        raise UnsupportedContent(f"audio of the form {form[:32]!r} is not supported; send wav or pcm16")
+        raise UnsupportedContent(
+            f"audio of the form {part.format[:32]!r} is not supported; send wav or pcm16"
+        )
     if not (0 < clip.channels <= _MAX_CHANNELS and 0 < clip.sample_rate <= _MAX_RATE):
         raise InvalidAudio(
             f"the clip has {clip.channels} channels at {clip.sample_rate} Hz; "
             f"1 to {_MAX_CHANNELS} channels and 1 to {_MAX_RATE} Hz are allowed"
         )
-    if form == PCM16 and len(data) % (2 * channels):
-        raise InvalidAudio(f"{len(data)} bytes are no whole frames of {channels} 16-bit samples")
+    if part.format == PCM16 and len(data) % (2 * part.channels):
+        raise InvalidAudio(f"{len(data)} bytes are no whole frames of {part.channels} 16-bit samples")
     if not clip.frames:
         raise InvalidAudio("the clip is empty; send at least one frame")
     return clip

@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from patchloom_service.errors import Cancelled
 
 Value = TypeVar("Value")
-Key: TypeAlias = tuple[str, str]
-"""(namespace, key): what one namespace stored, another one never sees."""
+_Key: TypeAlias = tuple[str, str]  # (namespace, key): what one namespace stored, another never sees
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class _Flight(Generic[Value]):
     loop: asyncio.AbstractEventLoop | None = None
 
 
-class ByteCache(Generic[Value]):
+class Cache(Generic[Value]):
     """Least recently used values up to `capacity` bytes; 0 keeps nothing and still joins requests.
 
     Safe to use from any thread and any event loop. Values are shared, so nobody may change them.
@@ -46,20 +45,20 @@ class ByteCache(Generic[Value]):
     def __init__(self, capacity: int, size: Callable[[Value], int]) -> None:
         self._capacity, self._size = capacity, size
         self._lock = threading.Lock()
-        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
-        self._flights: dict[Key, _Flight[Value]] = {}
+        self._values: OrderedDict[_Key, tuple[Value, int]] = OrderedDict()
+        self._flights: dict[_Key, _Flight[Value]] = {}
         self._bytes = self._hits = self._misses = self._joins = self._evictions = 0
 
-    def get(self, key: Key) -> Value | None:
-        """The value, now the most recently used one; None where it is not there. Counts a hit only."""
+    def peek(self, namespace: str, key: str) -> Value | None:
+        """The value, now the most recently used one, None where it is not there; counts nothing."""
         with self._lock:
-            return self._hit(key)
+            return self._find((namespace, key))
 
-    def put(self, key: Key, value: Value) -> None:
+    def put(self, namespace: str, key: str, value: Value) -> None:
         """Keep a value, unless it is larger than the whole cache."""
         size = self._size(value)
         with self._lock:
-            self._store(key, value, size)
+            self._store((namespace, key), value, size)
 
     def counters(self) -> Counters:
         """A consistent reading."""
@@ -73,45 +72,47 @@ class ByteCache(Generic[Value]):
                 self._bytes,
             )
 
-    def get_or_compute(self, key: Key, compute: Callable[[], Value]) -> Value:
+    def get_or_compute(self, namespace: str, key: str, compute: Callable[[], Value]) -> Value:
         """The value, computed by the first thread that asks, waited for by the others.
 
         What `compute` raises reaches everyone who waits, and nothing is kept.
         """
-        found, flight, leads = self._enter(key)
+        entry = namespace, key
+        found, flight, leads = self._enter(entry)
         if flight is None:
             assert found is not None
             return found
         if leads:
             try:
-                self._land(key, flight, compute())
+                self._land(entry, flight, compute())
             except BaseException as error:
-                self._fail(key, flight, error)
+                self._fail(entry, flight, error)
                 raise
         return flight.future.result()
 
     async def get_or_compute_async(
-        self, key: Key, compute: Callable[[], Coroutine[Any, Any, Value]]
+        self, namespace: str, key: str, compute: Callable[[], Coroutine[Any, Any, Value]]
     ) -> Value:
         """As `get_or_compute`, for coroutines.
 
         The computation is a task of its own: a waiter that is cancelled harms nobody, and only when
         none is left is the computation cancelled too.
         """
-        found, flight, leads = self._enter(key)
+        entry = namespace, key
+        found, flight, leads = self._enter(entry)
         if flight is None:
             assert found is not None
             return found
         if leads:
             flight.loop = asyncio.get_running_loop()
             flight.task = flight.loop.create_task(compute())
-            flight.task.add_done_callback(lambda task: self._finish(key, flight, task))
+            flight.task.add_done_callback(lambda task: self._finish(entry, flight, task))
         try:
             return await asyncio.shield(asyncio.wrap_future(flight.future))
         finally:
-            self._leave(key, flight)
+            self._leave(entry, flight)
 
-    def _finish(self, key: Key, flight: _Flight[Value], task: "asyncio.Task[Value]") -> None:
+    def _finish(self, key: _Key, flight: _Flight[Value], task: "asyncio.Task[Value]") -> None:
         if task.cancelled():
             self._fail(key, flight, Cancelled("the computation was cancelled"))
         elif (error := task.exception()) is not None:
@@ -119,11 +120,12 @@ class ByteCache(Generic[Value]):
         else:
             self._land(key, flight, task.result())
 
-    def _enter(self, key: Key) -> tuple[Value | None, _Flight[Value] | None, bool]:
+    def _enter(self, key: _Key) -> tuple[Value | None, _Flight[Value] | None, bool]:
         """(value, None, False), or (None, flight, whether the caller has to compute)."""
         with self._lock:
-            found = self._hit(key)
+            found = self._find(key)
             if found is not None:
+                self._hits += 1
                 return found, None, False
             flight = self._flights.get(key)
             leads = flight is None
@@ -135,7 +137,7 @@ class ByteCache(Generic[Value]):
             flight.waiters += 1
             return None, flight, leads
 
-    def _leave(self, key: Key, flight: _Flight[Value]) -> None:
+    def _leave(self, key: _Key, flight: _Flight[Value]) -> None:
         with self._lock:
             flight.waiters -= 1
             abandoned = flight.waiters == 0 and not flight.future.done()
@@ -144,31 +146,30 @@ class ByteCache(Generic[Value]):
         if abandoned and flight.task and flight.loop and not flight.loop.is_closed():
             flight.loop.call_soon_threadsafe(flight.task.cancel)
 
-    def _land(self, key: Key, flight: _Flight[Value], value: Value) -> None:
+    def _land(self, key: _Key, flight: _Flight[Value], value: Value) -> None:
         size = self._size(value)
         with self._lock:
             self._end(key, flight)
             self._store(key, value, size)
         flight.future.set_result(value)
 
-    def _fail(self, key: Key, flight: _Flight[Value], error: BaseException) -> None:
+    def _fail(self, key: _Key, flight: _Flight[Value], error: BaseException) -> None:
         with self._lock:
             self._end(key, flight)
         flight.future.set_exception(error)
 
-    def _end(self, key: Key, flight: _Flight[Value]) -> None:
+    def _end(self, key: _Key, flight: _Flight[Value]) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
 
-    def _hit(self, key: Key) -> Value | None:
+    def _find(self, key: _Key) -> Value | None:
         entry = self._values.get(key)
         if entry is None:
             return None
         self._values.move_to_end(key)
-        self._hits += 1
         return entry[0]
 
-    def _store(self, key: Key, value: Value, size: int) -> None:
+    def _store(self, key: _Key, value: Value, size: int) -> None:
         if size > self._capacity:
             return
         previous = self._values.pop(key, None)

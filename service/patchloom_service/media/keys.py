@@ -5,30 +5,23 @@ Transport and spelling of the source are no part of it; the encoded bytes are, n
 
 import hashlib
 import json
-from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, TypeAlias
 
-from patchloom_service.types import ImageOptions, Json
+from patchloom_service.types import ImageOptions
 
-DECODE_POLICY = "upright rgb8 v1"
-"""Names how `decode` reads an image; it changes whenever the same file would give other pixels."""
+Options: TypeAlias = "bool | int | float | str | ImageOptions | tuple[Options, ...] | None"
 
 
 def content_key(
-    *,
-    namespace: str,
-    encoded: bytes,
-    policy: str,
-    fingerprint: str,
-    options: Mapping[str, Json],
-    dtype: str,
+    namespace: str, encoded: bytes, policy: str, fingerprint: str, options: Options, dtype: str
 ) -> str:
     """SHA-256, 64 hexadecimal digits, over the fields, each behind its length (8 bytes, big-endian).
 
-    Releases the interpreter lock for the encoded bytes. `policy` is DECODE_POLICY and the background.
+    `policy` names the rules of decoding. Releases the interpreter lock for the encoded bytes.
     """
     digest = hashlib.sha256()
-    canonical = json.dumps(options, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    for text in (namespace, policy, fingerprint, canonical, dtype):
+    for text in (namespace, policy, fingerprint, _canonical(options), dtype):
         field = text.encode("utf-8", "surrogatepass")
         digest.update(len(field).to_bytes(8, "big"))
         digest.update(field)
@@ -37,11 +30,13 @@ def content_key(
     return digest.hexdigest()
 
 
-def size_options(options: ImageOptions | None) -> dict[str, Json]:
-    """An item's size options as a field of its key; absent options equal empty ones."""
-    options = options or ImageOptions()
-    return {
-        "detail": options.detail,
-        "max_pixels": options.max_pixels,
-        "min_pixels": options.min_pixels,
-    }
+def _canonical(options: Options) -> str:
+    return json.dumps(_plain(options), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(options: Options) -> Any:
+    if isinstance(options, ImageOptions):
+        return asdict(options)
+    if isinstance(options, tuple):
+        return [_plain(option) for option in options]
+    return options

@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 from patchloom_service.errors import InvalidAudio, PatchloomError, UnsupportedContent
 from patchloom_service.media.audio import decode_audio, probe_audio
 from patchloom_service.models.base import AudioInfo
+from patchloom_service.types import AudioPart, MediaSource, SourceKind
+
+
+def part(**fields: object) -> AudioPart:
+    return AudioPart(MediaSource(SourceKind.DATA), **fields)
 
 
 def chunk(name: bytes, body: bytes) -> bytes:
@@ -33,8 +38,8 @@ def test_a_file_of_the_standard_library_is_read():
         out.setframerate(44100)
         out.writeframes(struct.pack("<6h", 16384, 0, -32768, -32768, 32767, 1))
     data = buffer.getvalue()
-    assert probe_audio(data) == AudioInfo(frames=3, sample_rate=44100)
-    samples, rate = decode_audio(data)
+    assert probe_audio(data, part()) == AudioInfo(frames=3, sample_rate=44100)
+    samples, rate = decode_audio(data, part())
     assert (samples.tolist(), samples.dtype, rate) == ([0.25, -1.0, 0.5], np.float32, 44100)
 
 
@@ -51,30 +56,30 @@ def test_a_file_of_the_standard_library_is_read():
 )
 def test_every_encoding_gives_the_same_samples(code, bits, body):
     data = wav(fmt(code, 1, 8000, bits), chunk(b"LIST", b"odd"), chunk(b"data", body))
-    samples, rate = decode_audio(data)
+    samples, rate = decode_audio(data, part())
     assert (samples.tolist(), rate) == ([-1.0, 0.0, 0.5], 8000)
-    assert probe_audio(data) == AudioInfo(3, 8000)
+    assert probe_audio(data, part()) == AudioInfo(3, 8000)
 
 
 def test_an_extensible_format_names_its_code_in_the_guid():
     guid = struct.pack("<H", 3) + bytes.fromhex("000000001000800000aa00389b71")
     body = struct.pack("<HHIIHH", 0xFFFE, 1, 16000, 64000, 4, 32) + struct.pack("<HHI", 22, 32, 4)
     data = wav(chunk(b"fmt ", body + guid), chunk(b"data", struct.pack("<2f", 0.5, -0.5)))
-    assert decode_audio(data)[0].tolist() == [0.5, -0.5]
+    assert decode_audio(data, part())[0].tolist() == [0.5, -0.5]
 
 
 def test_rf64_takes_its_size_from_ds64_and_an_open_size_reaches_to_the_end():
     samples = struct.pack("<4h", 1, 2, 3, 4)
     data = b"data" + struct.pack("<I", 0xFFFFFFFF) + samples
     ds64 = chunk(b"ds64", struct.pack("<QQQI", 0, 6, 3, 0))
-    assert probe_audio(wav(ds64, fmt(1, 1, 16000, 16), data, riff=b"RF64")).frames == 3
-    assert probe_audio(wav(fmt(1, 1, 16000, 16), data + b"\0")).frames == 4
+    assert probe_audio(wav(ds64, fmt(1, 1, 16000, 16), data, riff=b"RF64"), part()).frames == 3
+    assert probe_audio(wav(fmt(1, 1, 16000, 16), data + b"\0"), part()).frames == 4
 
 
 def test_bare_samples_take_rate_and_channels_from_the_part():
     data = struct.pack("<4h", 16384, 16384, -16384, 0)
-    assert probe_audio(data, "pcm16", 24000, 2) == AudioInfo(2, 24000)
-    assert decode_audio(data, "pcm16", 24000, 2)[0].tolist() == [0.5, -0.25]
+    assert probe_audio(data, part(format="pcm16", sample_rate=24000, channels=2)) == AudioInfo(2, 24000)
+    assert decode_audio(data, part(format="pcm16", sample_rate=24000, channels=2))[0].tolist() == [0.5, -0.25]
 
 
 @pytest.mark.parametrize(
@@ -95,23 +100,23 @@ def test_bare_samples_take_rate_and_channels_from_the_part():
 )
 def test_a_broken_clip_is_refused(data, message):
     with pytest.raises(InvalidAudio, match=message):
-        decode_audio(data)
+        decode_audio(data, part())
 
 
 def test_other_encodings_and_forms_are_refused_by_name():
     with pytest.raises(UnsupportedContent, match="encoding 7 with 8 bits"):
-        probe_audio(wav(fmt(7, 1, 8000, 8), chunk(b"data", b"1")))
+        probe_audio(wav(fmt(7, 1, 8000, 8), chunk(b"data", b"1")), part())
     with pytest.raises(UnsupportedContent, match="'mp3'"):
-        probe_audio(b"", "mp3")
+        probe_audio(b"", part(format="mp3"))
     with pytest.raises(InvalidAudio, match="no whole frames"):
-        probe_audio(b"123", "pcm16")
+        probe_audio(b"123", part(format="pcm16"))
 
 
 @given(st.binary(max_size=80))
 def test_any_bytes_end_in_samples_or_a_typed_error(tail):
     for data in (tail, wav(tail), wav(fmt(1, 2, 8000, 16), tail)):
         try:
-            samples, _ = decode_audio(data)
+            samples, _ = decode_audio(data, part())
         except PatchloomError:
             continue
-        assert len(samples) == probe_audio(data).frames
+        assert len(samples) == probe_audio(data, part()).frames
