@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.rank_tokenizer import build_tokenizer
 
-__all__ = ["Family", "build_checkpoint", "build_tokenizer", "families"]
+__all__ = ["Family", "build_checkpoint", "build_tokenizer", "families", "tokenizer_of"]
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENIZER_CACHE = ROOT / ".cache" / "tokenizers"
@@ -81,6 +81,11 @@ def build_checkpoint(
 def families() -> tuple[str, ...]:
     """The families that `build_checkpoint` knows."""
     return tuple(_FAMILIES)
+
+
+def tokenizer_of(family: str) -> str:
+    """The tokenizer family that a checkpoint family uses."""
+    return _family(family).tokenizer
 
 
 def _family(name: str) -> Family:

@@ -8,7 +8,8 @@ whatever they spell, so nothing in a request can forge a control token.
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from patchloom_service.errors import InvalidMessage, LiteralRefused, UnsupportedContent
 from patchloom_service.types import (
@@ -58,23 +59,30 @@ _NAMES = (
 _OTHER_SPELLINGS = {"content_xml": "<|unused_200024|>"}
 
 
+class Vocabulary(Protocol):
+    """What the renderer asks of a tokenizer."""
+
+    @property
+    def control(self) -> Mapping[str, int]:
+        """The spellings that LiteralPolicy.REJECT refuses in text, with their ids."""
+        ...
+
+    def token_id(self, spelling: str) -> int | None:
+        """The id of an added token, None for any other text."""
+        ...
+
+
 class InklingRenderer:
     """Renders normalized conversations. Has no state of a request and may be shared by threads.
 
-    `token_id` knows the tokenizer's added tokens (None for an unknown spelling); `literals` are the
-    spellings that LiteralPolicy.REJECT refuses in text; `default_effort` holds where a request names
-    none, None writes no effort then. LiteralPolicy.PARSE is LITERAL here: without a template there is
-    no parser to which text would be given.
+    `default_effort` holds where a request names none; None writes no effort then. LiteralPolicy.PARSE
+    is LITERAL here: without a template there is no parser to which text would be given. ValueError for
+    a vocabulary without a token that Inkling needs.
     """
 
-    def __init__(
-        self,
-        token_id: Callable[[str], int | None],
-        literals: Iterable[str] = (),
-        default_effort: str | None = "0.9",
-    ) -> None:
-        self._control = {name: ControlToken(_id(token_id, name)) for name in _NAMES}
-        longest_first = sorted(literals, key=len, reverse=True)
+    def __init__(self, vocabulary: Vocabulary, default_effort: str | None = "0.9") -> None:
+        self._control = {name: ControlToken(_id(vocabulary, name)) for name in _NAMES}
+        longest_first = sorted(vocabulary.control, key=len, reverse=True)
         self._literals = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         self._default_effort = default_effort
 
@@ -114,10 +122,10 @@ def _number(effort: str) -> float:
     return value
 
 
-def _id(token_id: Callable[[str], int | None], name: str) -> int:
+def _id(vocabulary: Vocabulary, name: str) -> int:
     spellings = [f"<|{name}|>", *([_OTHER_SPELLINGS[name]] if name in _OTHER_SPELLINGS else [])]
     for spelling in spellings:
-        found = token_id(spelling)
+        found = vocabulary.token_id(spelling)
         if found is not None:
             return found
     raise ValueError(f"the tokenizer has no token {' or '.join(spellings)}; Inkling needs it")

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from patchloom_service.chat.inkling import EFFORTS, InklingRenderer, format_effort
 from patchloom_service.chat.normalize import harvest, normalize
+from patchloom_service.chat.tokenize import Tokenizer
 from patchloom_service.errors import InvalidMessage, LiteralRefused, UnsupportedContent
 from patchloom_service.types import (
     AudioPart,
@@ -28,7 +29,6 @@ from patchloom_service.types import (
     ThinkingPart,
     ToolCall,
 )
-from tokenizers import Tokenizer
 
 from tests.support.tokenizers import build_tokenizer
 
@@ -53,7 +53,7 @@ LOOK = {
 
 @cache
 def tokenizer() -> Tokenizer:
-    return Tokenizer.from_file(str(build_tokenizer("inkling") / "tokenizer.json"))
+    return Tokenizer.load(build_tokenizer("inkling"))
 
 
 @cache
@@ -61,14 +61,8 @@ def oracle() -> v0.Renderer:
     return v0.Renderer(O200kBaseChatTokenizer())
 
 
-@cache
-def literals() -> tuple[str, ...]:
-    tokens = json.loads((build_tokenizer("inkling") / "tokenizer.json").read_text())["added_tokens"]
-    return tuple(token["content"] for token in tokens)
-
-
 def renderer(default_effort: str | None = None) -> InklingRenderer:
-    return InklingRenderer(tokenizer().token_to_id, literals(), default_effort)
+    return InklingRenderer(tokenizer(), default_effort)
 
 
 def message(role: Role, *content, **fields) -> Message:
@@ -96,7 +90,7 @@ def spelled(segment) -> str:
         case TextSegment(text):
             return text
         case ControlToken(id):
-            return tokenizer().id_to_token(id).replace("<|", "<").replace("|>", ">")
+            return tokenizer().decode([id]).replace("<|", "<").replace("|>", ">")
         case Slot(item):
             return f"{{{item}}}"
 
@@ -334,7 +328,7 @@ def test_control_spellings_in_text_names_and_json_stay_text():
     ids = [id for segment in prompt.segments for id in encoded(segment)]
     controls = [segment.id for segment in prompt.segments if isinstance(segment, ControlToken)]
     assert [id for id in ids if id >= 199_998] == controls
-    assert tokenizer().token_to_id("<|content_image|>") not in controls
+    assert tokenizer().token_id("<|content_image|>") not in controls
 
 
 @pytest.mark.parametrize("policy", [LiteralPolicy.LITERAL, LiteralPolicy.PARSE])
@@ -376,16 +370,26 @@ def test_what_is_not_written_is_warned_of():
     ]
 
 
+class FakeVocabulary:
+    """Has every token but one."""
+
+    def __init__(self, missing: str) -> None:
+        self.control: dict[str, int] = {}
+        self.missing = missing
+
+    def token_id(self, spelling: str) -> int | None:
+        return None if spelling == self.missing else 7
+
+
 def test_a_tokenizer_without_a_needed_token_is_refused_at_construction():
-    with pytest.raises(ValueError, match=r"<\|message_system\|>"):
-        InklingRenderer(lambda spelling: None)
+    with pytest.raises(ValueError, match=r"<\|message_tool\|>"):
+        InklingRenderer(FakeVocabulary("<|message_tool|>"))
 
 
 def test_another_spelling_of_the_declaration_token_is_found():
-    def token_id(spelling: str) -> int | None:
-        return None if spelling == "<|content_xml|>" else 7
-
-    assert InklingRenderer(token_id)
+    made = conversation(message(USER, "u"), tools=[LOOK])
+    prompt = InklingRenderer(FakeVocabulary("<|content_xml|>")).render(made, ())
+    assert prompt.segments[2] == ControlToken(7)
 
 
 # The outside oracle: the same conversation through tml-renderers' own message types.
