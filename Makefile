@@ -2,6 +2,7 @@ PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.patchloom-setup
+CODE := kernels service clients tests bench proto/generate.py
 
 .PHONY: setup demo test test-long check format bench proto serve oracles clean
 
@@ -14,5 +15,41 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[service,fast,dev]'
 	touch $@
 
+demo: setup
+	PYTHONPATH=. $(BIN)/python clients/examples/demo.py
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-long: setup
+	PATCHLOOM_EXAMPLES=10000 $(BIN)/python -m pytest -n 2 --dist loadfile -m 'long or not long'
+
+check: setup
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+
+format: setup
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: setup
+	PYTHONPATH=. $(BIN)/python -m bench
+
 proto: setup
 	$(BIN)/python proto/generate.py
+
+serve: setup
+	$(BIN)/patchloom serve $(ARGS)
+
+oracles: .venv-oracles/.patchloom-setup
+
+.venv-oracles/.patchloom-setup: constraints.txt
+	$(PYTHON) -m venv .venv-oracles
+	.venv-oracles/bin/python -m pip install --quiet --upgrade pip
+	.venv-oracles/bin/python -m pip install --quiet torch==2.14.1 torchvision==0.29.1
+	.venv-oracles/bin/python -m pip install --quiet transformers==5.24.0 pillow==13.0.0 numpy==2.4.6
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-oracles .cache demo dist .pytest_cache .mypy_cache .ruff_cache

@@ -72,7 +72,10 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to one request; `tensors` is empty where pixels were not asked for."""
+    """The answer to one request; `tensors` is empty where pixels were not asked for.
+
+    `buffers` is the memory behind the tensors, to be given back when nothing uses them any more.
+    """
 
     model: str
     ids: IdArray
@@ -86,3 +89,4 @@ class Result:
     counters: Counters = Counters()
     shards: tuple[Shard, ...] = ()
     messages: tuple[Message, ...] = ()
+    buffers: tuple[npt.NDArray[Any], ...] = ()

@@ -10,6 +10,7 @@ from patchloom_proto import preprocess_pb2 as pb
 from patchloom_service.errors import InvalidMessage
 from patchloom_service.models.base import Grid, GridKind
 from patchloom_service.result import BoundItem, Counters, Result, Tensor
+from patchloom_service.served import ServedModel
 from patchloom_service.strict_json import parse_json, parse_object
 from patchloom_service.types import (
     AudioPart,
@@ -398,3 +399,17 @@ def _write_options(options: ImageOptions) -> pb.ImageOptions:
 
 def _dump(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+
+
+def write_model(model: ServedModel, fingerprint: str) -> pb.Model:
+    """A served model as the contract has it."""
+    reference = model.spec.reference is not None
+    return pb.Model(
+        name=model.name,
+        family=model.spec.family,
+        architectures=model.spec.architectures,
+        pixel_path=pb.PIXEL_PATH_REFERENCE if reference else pb.PIXEL_PATH_KERNELS,
+        fingerprint=fingerprint,
+        template_sha256=model.identity.get("template", ""),
+        info=_dump(model.info),
+    )

@@ -53,7 +53,7 @@ _REFUSED = {
     "previous_response_id": _STATE,
     "prompt": "stored prompts are not supported; send instructions and input",
 }
-_READ = ("input", "instructions", "reasoning", "truncation")
+_READ = ("input", "instructions", "reasoning", "truncation", "image")
 _ITEM_KEYS = ("type", "id", "status", "caller")
 
 
@@ -76,7 +76,7 @@ def to_request(body: Mapping[str, Any]) -> pb.PreprocessRequest:
     )
     request = _request.build(body, turns.finish(), tools, notes)
     _apply_reasoning(request, body)
-    _note_truncation(body, request)
+    _note_context(body, request)
     return request
 
 
@@ -104,10 +104,15 @@ def _apply_reasoning(request: pb.PreprocessRequest, body: Body) -> None:
     apply_options(request, {"reasoning_effort": effort}, "reasoning")
 
 
-def _note_truncation(body: Body, request: pb.PreprocessRequest) -> None:
+def _note_context(body: Body, request: pb.PreprocessRequest) -> None:
     if body.get("truncation") not in (None, "disabled"):
         message = "the history is never truncated; this field was left out"
         request.warnings.add(reason="NOT_TRUNCATED", field_path="truncation", message=message)
+    image = {} if body.get("image") is None else mapping(body["image"], "image")
+    if image.get("context_compression") not in (None, "auto", "disabled"):
+        message = "images are never compressed; this field was left out"
+        path = "image.context_compression"
+        request.warnings.add(reason="NOT_COMPRESSED", field_path=path, message=message)
 
 
 Reader = Callable[[Body, str, Turns, Notes], None]

@@ -13,6 +13,7 @@ from patchloom_service.types import (
     ImagePart,
     Json,
     MediaItem,
+    MediaPart,
     Message,
     Modality,
     Part,
@@ -20,6 +21,7 @@ from patchloom_service.types import (
     StructuredPart,
     TextPart,
     ThinkingPart,
+    TokenPrompt,
     ToolResultPolicy,
 )
 
@@ -49,10 +51,21 @@ def harvest(conversation: Conversation) -> tuple[MediaItem, ...]:
     for m, message in enumerate(conversation.messages):
         for p, part in enumerate(message.content):
             if isinstance(part, ImagePart | AudioPart):
-                modality = Modality.IMAGE if isinstance(part, ImagePart) else Modality.AUDIO
+                modality = _modality(part)
                 call = message.tool_call_id or "" if message.role is Role.TOOL else ""
                 items.append(MediaItem(len(items), modality, part, f"messages[{m}].content[{p}]", m, p, call))
     return tuple(items)
+
+
+def harvest_tokens(prompt: TokenPrompt) -> tuple[MediaItem, ...]:
+    """The media items of a token prompt, in the order of their placeholders."""
+    return tuple(
+        MediaItem(i, _modality(part), part, f"media[{i}]", 0, i) for i, part in enumerate(prompt.media)
+    )
+
+
+def _modality(part: MediaPart) -> Modality:
+    return Modality.IMAGE if isinstance(part, ImagePart) else Modality.AUDIO
 
 
 def _checked(message: Message, path: str) -> Message:

@@ -1,1 +1,28 @@
 """Model families, one file each, and the table that finds the one for a checkpoint."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from patchloom_service.models import qwen2_vl
+from patchloom_service.models.base import Checkpoint, ModelSpec
+from patchloom_service.models.image_config import ConfigRefused
+
+
+class Family(Protocol):
+    """What a family file offers."""
+
+    match: Callable[[Mapping[str, Any]], bool]
+    build: Callable[[Checkpoint], ModelSpec]
+
+
+FAMILIES: tuple[Family, ...] = (qwen2_vl,)
+"""In the order in which they are asked."""
+
+
+def find_family(checkpoint: Checkpoint) -> Family:
+    """The family of a checkpoint; ConfigRefused where none takes it."""
+    for family in FAMILIES:
+        if family.match(checkpoint.config):
+            return family
+    names = ", ".join(checkpoint.architectures) or checkpoint.config.get("model_type", "none")
+    raise ConfigRefused(f"no family takes the architecture {names}")

@@ -1,0 +1,180 @@
+"""The command `patchloom`: serve, preprocess, count, model-info, inspect."""
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from patchloom_proto import preprocess_pb2 as pb
+
+from patchloom_client.client import Client
+from patchloom_client.errors import InvalidMessage, PatchloomError
+from patchloom_client.flags import (
+    add_request_flags,
+    add_setting_flags,
+    config_fields,
+    request_options,
+    settings,
+)
+from patchloom_client.output import error_json, response_json, write_safetensors
+from patchloom_client.protocols import OPTIONS, PROTOCOLS, apply_options
+from patchloom_client.tensors import Response
+
+# The words of these settings are request options too; a request's flag sets the request.
+_BOTH = frozenset({"parity", "dtype", "background", "lease_time", "address"})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit status is 0, or 2 for an error, which is printed as JSON."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        parsed.run(parsed)
+    except PatchloomError as error:
+        return _fail(error)
+    except (OSError, ValueError) as error:
+        return _fail(InvalidMessage(str(error)))
+    return 0
+
+
+def _fail(error: PatchloomError) -> int:
+    print(json.dumps(error_json(error), ensure_ascii=False))
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="patchloom", description="Multimodal preprocessing for LLM serving."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    serve = commands.add_parser("serve", help="run the service")
+    serve.add_argument("--model", action="append", required=True, metavar="DIR_OR_ID", help="repeatable")
+    serve.add_argument("--served-name", action="append", default=[], metavar="NAME", help="one per --model")
+    serve.set_defaults(run=_serve)
+    _add_settings(serve, frozenset())
+    for name, text in (
+        ("preprocess", "token ids and tensors of a request"),
+        ("count", "token ids of a request; decodes nothing"),
+        ("inspect", "a page that shows where each image landed"),
+    ):
+        _add_request_command(commands.add_parser(name, help=text), name)
+    info = commands.add_parser("model-info", help="what is learnt of a checkpoint")
+    info.add_argument("model", metavar="DIR_OR_ID")
+    info.set_defaults(run=_model_info)
+    _add_settings(info, _BOTH)
+    return parser
+
+
+def _add_settings(parser: argparse.ArgumentParser, skip: frozenset[str]) -> None:
+    try:
+        known = config_fields()
+    except ModuleNotFoundError:
+        return
+    add_setting_flags(parser, known, skip)
+
+
+def _add_request_command(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument("request", type=Path, metavar="REQUEST.json")
+    parser.add_argument("--model", default="", metavar="DIR_OR_NAME", help="a directory, or a served name")
+    parser.add_argument("--protocol", choices=sorted(PROTOCOLS), default="chat")
+    if name != "inspect":
+        parser.add_argument(
+            "--address", metavar="HOST:PORT", help="a running server; without it, in this process"
+        )
+    if name == "preprocess":
+        parser.add_argument("--out", type=Path, required=True, metavar="FILE.safetensors")
+    if name == "inspect":
+        parser.add_argument("--out", type=Path, required=True, metavar="REPORT.html")
+    add_request_flags(parser, OPTIONS)
+    _add_settings(parser, _BOTH)
+    parser.set_defaults(run={"preprocess": _preprocess, "count": _count, "inspect": _inspect}[name])
+
+
+def _request(arguments: argparse.Namespace) -> pb.PreprocessRequest:
+    try:
+        body = json.loads(arguments.request.read_text(encoding="utf-8"), object_pairs_hook=_unique_keys)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidMessage(f"{arguments.request} is no JSON: {error}") from error
+    request = PROTOCOLS[arguments.protocol](body)
+    apply_options(request, request_options(arguments), "flags")
+    request.model = arguments.model
+    return request
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise InvalidMessage("the request file has an object with a key twice")
+    return value
+
+
+def _answer(arguments: argparse.Namespace, count_only: bool) -> Response:
+    request = _request(arguments)
+    if arguments.address:
+        with Client(arguments.address) as client:
+            return client.count_tokens(request) if count_only else client.preprocess(request)
+    if not arguments.model:
+        raise InvalidMessage("missing --model; name a model directory, or a server with --address")
+    from patchloom_client.local import LocalService
+
+    service = LocalService(arguments.model, settings(arguments))
+    return service.run(request, count_only)
+
+
+def _print(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def _preprocess(arguments: argparse.Namespace) -> None:
+    response = _answer(arguments, count_only=False)
+    write_safetensors(arguments.out, response.tensors)
+    _print(response_json(response))
+
+
+def _count(arguments: argparse.Namespace) -> None:
+    _print(response_json(_answer(arguments, count_only=True)))
+
+
+def _model_info(arguments: argparse.Namespace) -> None:
+    from patchloom_service.config import Config
+    from patchloom_service.loading import load_model
+
+    model = load_model(arguments.model, Config(**settings(arguments)))
+    _print({"model": model.name, **model.info})
+
+
+def _inspect(arguments: argparse.Namespace) -> None:
+    from patchloom_client.local import LocalService
+    from patchloom_client.report import render_report
+
+    request = _request(arguments)
+    apply_options(request, {"encoding": "uint8", "show_messages": True}, "flags")
+    service = LocalService(arguments.model, settings(arguments))
+    response = service.run(request)
+    tokens = [service.model.tokenizer.decode([token]) for token in response.token_ids]
+    arguments.out.write_text(render_report(response, tokens, service.model.tokenizer.control.values()), encoding="utf-8")
+    _print({"report": str(arguments.out), "items": response_json(response)["items"]})
+
+
+def _serve(arguments: argparse.Namespace) -> None:
+    import asyncio
+
+    from patchloom_service.config import Config
+    from patchloom_service.loading import load_model
+    from patchloom_service.media.storage import prepare_process
+    from patchloom_service.server import serve
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    if arguments.served_name and len(arguments.served_name) != len(arguments.model):
+        raise InvalidMessage("give one --served-name per --model, or none")
+    prepare_process()
+    config = Config(**settings(arguments))
+    names = arguments.served_name or [""] * len(arguments.model)
+    loaded = [load_model(path, config, name) for path, name in zip(arguments.model, names, strict=True)]
+    asyncio.run(serve(config, {model.name: model for model in loaded}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

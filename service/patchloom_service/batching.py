@@ -1,0 +1,237 @@
+"""Pixels: planned items in, tensors out. Each image is decoded and resized once, however many ask for it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from patchloom_kernels.backend import Backend
+from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece
+from patchloom_kernels.normalize import Dtype, NormalizeTable
+
+from patchloom_service.budget import ByteBudget
+from patchloom_service.buffers import BufferPool
+from patchloom_service.config import Config
+from patchloom_service.errors import PatchloomError
+from patchloom_service.intake import MediaWork
+from patchloom_service.media.decode import decode
+from patchloom_service.models.base import MediaPlan, ModelSpec, PixelTensor, TensorLayout, TensorPiece
+from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized
+from patchloom_service.result import Expansion, Tensor
+from patchloom_service.served import PixelSettings
+from patchloom_service.types import Encoding
+from patchloom_service.workers import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class PixelOutcome:
+    """The tensors of one request and what they cost. `buffers` go back to the pool after use."""
+
+    tensors: Mapping[str, Tensor]
+    layout: TensorLayout
+    decodes: int
+    hits: int
+    misses: int
+    buffers: tuple[npt.NDArray[np.uint8], ...]
+
+
+class PixelEngine:
+    """Computes pixels on one backend, within the pools and budgets of `config`."""
+
+    def __init__(self, config: Config, backend: Backend, workers: Workers, cache: PictureCache) -> None:
+        self._backend = backend
+        self._workers = workers
+        self._cache = cache
+        self._budget = ByteBudget(config.max_inflight_bytes)
+        self.buffers = BufferPool(config.max_inflight_bytes // 4)
+
+    async def compute(
+        self,
+        works: Sequence[MediaWork],
+        spec: ModelSpec,
+        settings: PixelSettings,
+        fingerprint: str,
+        namespace: str,
+    ) -> PixelOutcome:
+        """The tensors of `works`, which stand in prompt order. An error names the item's path."""
+        async with self._budget.hold(_cost(works, settings)):
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._pictures(work, settings, fingerprint, namespace))
+                    for work in works
+                ]
+            found = [task.result() for task in tasks]
+            pictures = [picture for picture, _ in found]
+            decodes = sum(decoded for _, decoded in found)
+            tensors, layout, buffers = await self._lay_out(spec, settings, works, pictures)
+        misses = decodes
+        return PixelOutcome(tensors, layout, decodes, len(works) - misses, misses, tuple(buffers))
+
+    async def _pictures(
+        self, work: MediaWork, settings: PixelSettings, fingerprint: str, namespace: str
+    ) -> tuple[Pictures, bool]:
+        if work.pictures is not None:
+            return work.pictures, False
+        if not work.plan.pieces:
+            return Pictures(work.plan, fingerprint, {}), False
+        cached = self._cache.peek(namespace, work.key)
+        if cached is not None:
+            return cached, False
+        return await self._workers.decode(self._compute_once, work, settings, fingerprint, namespace)
+
+    def _compute_once(
+        self, work: MediaWork, settings: PixelSettings, fingerprint: str, namespace: str
+    ) -> tuple[Pictures, bool]:
+        computed = False
+
+        def compute() -> Pictures:
+            nonlocal computed
+            computed = True
+            return Pictures(work.plan, fingerprint, self._resize(work, settings))
+
+        try:
+            pictures = self._cache.get_or_compute(namespace, work.key, compute)
+        except PatchloomError as error:
+            raise error.at(work.item.path) from error
+        return pictures, computed
+
+    def _resize(self, work: MediaWork, settings: PixelSettings) -> dict[Resized, Pixels]:
+        assert work.data is not None and work.header is not None
+        source = decode(work.data, work.header, settings.background)
+        parity = Parity(settings.parity)
+        images: dict[Resized, Pixels] = {}
+        for placed in work.plan.pieces:
+            key = placed.piece.target, placed.piece.resample
+            if key not in images:
+                images[key] = self._resized(source, placed.piece, parity)
+        return images
+
+    def _resized(self, source: Pixels, piece: Piece, parity: Parity) -> Pixels:
+        """The whole resized image of a piece, uint8 [h, w, 3]: one patch of the image's size."""
+        layout = PatchLayout(piece.target, columns="tyxc")
+        whole = Piece(piece.source, piece.target, piece.target, layout, piece.resample)
+        image = np.empty((*piece.target, 3), np.uint8)
+        self._backend.resize_patchify(
+            [source], [Job.contiguous(0, whole, 0)], None, image.reshape(-1), Dtype.UINT8, parity
+        )
+        return image
+
+    async def _lay_out(
+        self,
+        spec: ModelSpec,
+        settings: PixelSettings,
+        works: Sequence[MediaWork],
+        pictures: Sequence[Pictures],
+    ) -> tuple[dict[str, Tensor], TensorLayout, list[npt.NDArray[np.uint8]]]:
+        plans = [work.plan for work in works]
+        layout = spec.layout(plans)
+        levels = settings.encoding is Encoding.UINT8
+        written = spec.layout([_single(plan) for plan in plans]) if levels else layout
+        table = spec.table(Parity(settings.parity))
+        tensors: dict[str, Tensor] = {}
+        buffers: list[npt.NDArray[np.uint8]] = []
+        for full, tensor in zip(layout.pixels, written.pixels, strict=True):
+            dtype = Dtype.UINT8 if levels else Dtype(settings.dtype)
+            flat, buffer = self._allocate(tensor, dtype)
+            buffers.append(buffer)
+            await self._write(tensor, dtype, None if levels else table, flat, pictures)
+            expansion = _expansion(full, Dtype(settings.dtype)) if levels else None
+            tensors[full.name] = Tensor(dtype.value, flat.reshape(tensor.shape), expansion)
+            if levels:
+                tensors[f"{full.name}.table"] = Tensor("float32", table.values)
+                if (content := _content(tensor)) is not None:
+                    tensors[f"{full.name}.content"] = Tensor("int64", content)
+        for name, constant in layout.constants.items():
+            tensors[name] = Tensor(constant.dtype.name, constant)
+        return tensors, written if levels else layout, buffers
+
+    def _allocate(self, tensor: PixelTensor, dtype: Dtype) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+        count = int(np.prod(tensor.shape, dtype=np.int64))
+        buffer = self.buffers.take(count * dtype.numpy.itemsize)
+        return buffer[: count * dtype.numpy.itemsize].view(dtype.numpy), buffer
+
+    async def _write(
+        self,
+        tensor: PixelTensor,
+        dtype: Dtype,
+        table: NormalizeTable | None,
+        flat: npt.NDArray[Any],
+        pictures: Sequence[Pictures],
+    ) -> None:
+        if tensor.fill is not None:
+            flat[:] = 0 if table is None else table.to(dtype)[0, tensor.fill]
+        async with asyncio.TaskGroup() as group:
+            for source, jobs in _by_source(tensor.jobs).items():
+                group.create_task(
+                    self._workers.kernel(self._write_item, pictures[source], jobs, table, flat, dtype)
+                )
+
+    def _write_item(
+        self,
+        pictures: Pictures,
+        jobs: Sequence[Job],
+        table: NormalizeTable | None,
+        flat: npt.NDArray[Any],
+        dtype: Dtype,
+    ) -> None:
+        sources = [pictures.by(job.piece) for job in jobs]
+        placed = [
+            replace(job, source=i, piece=replace(job.piece, source=job.piece.target))
+            for i, job in enumerate(jobs)
+        ]
+        self._backend.resize_patchify(sources, placed, table, flat, dtype, Parity.ATEN_U8)
+
+
+def _by_source(jobs: Sequence[Job]) -> dict[int, list[Job]]:
+    grouped: dict[int, list[Job]] = {}
+    for job in jobs:
+        grouped.setdefault(job.source, []).append(job)
+    return grouped
+
+
+def _cost(works: Sequence[MediaWork], settings: PixelSettings) -> int:
+    """Bytes in work: the decoded pixels of one image after the other at worst all, and the patches."""
+    width = 1 if settings.encoding is Encoding.UINT8 else Dtype(settings.dtype).numpy.itemsize
+    total = 0
+    for work in works:
+        if work.header is not None:
+            total += work.header.pixels * 4
+        for placed in work.plan.pieces:
+            total += placed.piece.rows * placed.piece.layout.row_size() * width
+    return total
+
+
+def _single(plan: MediaPlan) -> MediaPlan:
+    """The plan without temporal copies."""
+    return replace(
+        plan,
+        pieces=tuple(
+            TensorPiece(p.tensor, replace(p.piece, layout=replace(p.piece.layout, temporal=1)))
+            for p in plan.pieces
+        ),
+    )
+
+
+def _expansion(full: PixelTensor, dtype: Dtype) -> Expansion:
+    layout: PatchLayout = full.jobs[0].piece.layout
+    return Expansion(dtype.value, full.shape, layout.columns, layout.patch, layout.merge, layout.temporal)
+
+
+def _content(tensor: PixelTensor) -> npt.NDArray[np.int64] | None:
+    """Where padding is no level: per piece [start element, canvas h, w, content top, left, h, w], else None."""
+    pieces = [(job.start, job.piece) for job in tensor.jobs]
+    if tensor.fill is None and all(_covered(piece) or max(piece.pad) < 256 for _, piece in pieces):
+        return None
+    return np.array(
+        [(start, *piece.canvas, *piece.offset, *piece.target) for start, piece in pieces], np.int64
+    ).reshape(-1, 7)
+
+
+def _covered(piece: Piece) -> bool:
+    """Whether the content covers the whole canvas."""
+    return all(
+        offset <= 0 and offset + target >= canvas
+        for offset, target, canvas in zip(piece.offset, piece.target, piece.canvas, strict=True)
+    )

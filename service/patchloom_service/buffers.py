@@ -1,0 +1,61 @@
+"""Output buffers: large anonymous memory, reused, because fresh pages cost more than the pixels in them."""
+
+import mmap
+import threading
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_SMALL = 1 << 20
+_GRAIN = 2 << 20  # one huge page
+
+
+class BufferPool:
+    """Hands out uint8 buffers and keeps returned ones, up to `max_bytes` of idle memory; thread-safe.
+
+    A buffer's content is arbitrary. `give` must be called at most once, when no view is left in use.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._idle: dict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
+        self._idle_bytes = 0
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> npt.NDArray[np.uint8]:
+        """A buffer of at least `size` bytes; slice it. Its whole length decides where `give` files it."""
+        if size < _SMALL:
+            return np.empty(max(size, 1), np.uint8)
+        capacity = _capacity(size)
+        with self._lock:
+            if self._idle[capacity]:
+                self._idle_bytes -= capacity
+                return self._idle[capacity].pop()
+        return huge_buffer(capacity)
+
+    def give(self, buffer: npt.NDArray[np.uint8]) -> None:
+        """Takes a buffer back; it is dropped where too much is idle already."""
+        size = buffer.nbytes
+        if size < _SMALL or size != _capacity(size):
+            return
+        with self._lock:
+            if self._idle_bytes + size <= self._max_bytes:
+                self._idle[size].append(buffer)
+                self._idle_bytes += size
+
+
+def huge_buffer(size: int) -> npt.NDArray[np.uint8]:
+    """`size` bytes of anonymous memory, on huge pages where the kernel gives them on request."""
+    memory = mmap.mmap(-1, size)
+    advice: Any = getattr(mmap, "MADV_HUGEPAGE", None)
+    if advice is not None:
+        memory.madvise(advice)
+    return np.frombuffer(memory, np.uint8)
+
+
+def _capacity(size: int) -> int:
+    """Sizes in steps of an eighth of their power of two, at least a huge page: few classes, little waste."""
+    step = max(_GRAIN, 1 << max(size.bit_length() - 4, 0))
+    return -(-size // step) * step

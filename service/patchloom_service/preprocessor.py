@@ -1,0 +1,307 @@
+"""The pipeline of a request: normalize, harvest, probe, plan, render, expand, and only then pixels."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from patchloom_kernels.backend import Backend
+
+from patchloom_service.batching import PixelEngine, PixelOutcome
+from patchloom_service.chat.expand import Expanded, expand
+from patchloom_service.chat.normalize import harvest, harvest_tokens, normalize
+from patchloom_service.chat.tokens import parse_token_prompt
+from patchloom_service.config import Config, parse_colour
+from patchloom_service.errors import (
+    FingerprintMismatch,
+    InvalidArgument,
+    LimitExceeded,
+    ModelNotFound,
+    QueueFull,
+)
+from patchloom_service.intake import Intake, MediaWork
+from patchloom_service.media.cache import Cache
+from patchloom_service.pictures import PictureCache
+from patchloom_service.result import BoundItem, Counters, Result, Tensor
+from patchloom_service.served import PixelSettings, ServedModel
+from patchloom_service.shards import balance
+from patchloom_service.types import (
+    Conversation,
+    Encoding,
+    MediaItem,
+    OutputOptions,
+    Prompt,
+    Request,
+    TextPart,
+    TokenPrompt,
+)
+from patchloom_service.workers import Workers
+
+
+@dataclass(slots=True)
+class Stopwatch:
+    """Milliseconds by stage."""
+
+    ms: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to `name`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.ms[name] = self.ms.get(name, 0.0) + (time.perf_counter() - start) * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request up to its ids: everything that a count needs, and the work that its pixels will be."""
+
+    request: Request
+    model: ServedModel
+    settings: PixelSettings
+    conversation: Conversation | None
+    prompt: Prompt
+    expanded: Expanded
+    works: tuple[MediaWork, ...]  # in prompt order
+    segments: tuple[int, int]  # hits, misses
+    watch: Stopwatch
+
+
+class Preprocessor:
+    """Turns requests into results. One instance serves many requests at a time; `close` ends it."""
+
+    def __init__(self, config: Config, models: Mapping[str, ServedModel], backend: Backend) -> None:
+        self._config = config
+        self.models = dict(models)
+        self._workers = Workers(config)
+        self._cache: PictureCache = Cache(config.pixel_cache_bytes, lambda pictures: pictures.nbytes)
+        self._intake = Intake(config, self._cache)
+        self._engine = PixelEngine(config, backend, self._workers, self._cache)
+        self._defaults = PixelSettings(
+            config.parity, config.dtype, parse_colour(config.background), Encoding.MODEL
+        )
+        self._active = 0
+
+    async def count(self, request: Request) -> Result:
+        """Everything but the pixels; decodes nothing."""
+        with self._admitted():
+            return self.tokens(await self.prepare(request))
+
+    async def preprocess(self, request: Request) -> Result:
+        """The whole answer."""
+        with self._admitted():
+            prepared = await self.prepare(request)
+            return await self.pixels(prepared)
+
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        if self._active >= self._config.queue_length:
+            raise QueueFull(
+                f"{self._active} requests are waiting or running; try again later", retry_after=1.0
+            )
+        self._active += 1
+        try:
+            yield
+        finally:
+            self._active -= 1
+
+    async def prepare(self, request: Request) -> Prepared:
+        """Ids, ranges and planned work of a request."""
+        model = self.model(request.model)
+        settings = model.pixel_settings(request.output, self._defaults)
+        self._check_fingerprint(request, model, settings)
+        watch = Stopwatch()
+        with watch.stage("normalize"):
+            conversation, items = await self._workers.render(self._normalize, request)
+        with watch.stage("fetch"):
+            fetched = await self._intake.fetch(items)
+        return await self._workers.render(
+            self._prepare, request, model, settings, conversation, items, fetched, watch
+        )
+
+    def model(self, name: str) -> ServedModel:
+        """The served model of a name; "" means the only one."""
+        if not name and len(self.models) == 1:
+            return next(iter(self.models.values()))
+        if name not in self.models:
+            served = ", ".join(self.models) or "none"
+            raise ModelNotFound(f"no model {name!r} is served; served are: {served}", "model")
+        return self.models[name]
+
+    def fingerprint(self, model: ServedModel) -> str:
+        """The fingerprint under the server's defaults."""
+        return model.fingerprint(model.pixel_settings(OutputOptions(), self._defaults))
+
+    def _check_fingerprint(self, request: Request, model: ServedModel, settings: PixelSettings) -> None:
+        expected, actual = request.expected_fingerprint, model.fingerprint(settings)
+        if expected and expected != actual:
+            raise FingerprintMismatch(
+                f"expected {expected[:64]}, this server has {actual}", "expected_fingerprint"
+            )
+
+    def _normalize(self, request: Request) -> tuple[Conversation | None, tuple[MediaItem, ...]]:
+        if isinstance(request.prompt, TokenPrompt):
+            return None, harvest_tokens(request.prompt)
+        self._check_text(request.prompt)
+        conversation = normalize(request.prompt, self._config.max_tool_results)
+        return conversation, harvest(conversation)
+
+    def _check_text(self, conversation: Conversation) -> None:
+        size = sum(
+            len(part.text.encode("utf-8", "surrogatepass"))
+            for message in conversation.messages
+            for part in message.content
+            if isinstance(part, TextPart)
+        )
+        if size > self._config.max_text_bytes:
+            raise LimitExceeded(
+                f"the messages hold {size} bytes of text; at most {self._config.max_text_bytes} are allowed",
+                "messages",
+            )
+
+    def _prepare(
+        self,
+        request: Request,
+        model: ServedModel,
+        settings: PixelSettings,
+        conversation: Conversation | None,
+        items: tuple[MediaItem, ...],
+        fetched: Mapping[int, bytes],
+        watch: Stopwatch,
+    ) -> Prepared:
+        with watch.stage("probe"):
+            works = self._intake.plan(request, model, settings, items, fetched)
+        with watch.stage("render"):
+            prompt = _render(request, model, conversation, works)
+        with watch.stage("expand"):
+            segments = [0, 0]
+
+            def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
+                encoded = model.tokenizer.encode_counted(texts)
+                segments[:] = encoded.hits, encoded.misses
+                return encoded.ids
+
+            plans = [work.plan for work in works]
+            expanded = expand(prompt, items, plans, encode, self._config.max_prompt_tokens)
+        ordered = tuple(works[index] for index in expanded.order)
+        return Prepared(
+            request,
+            model,
+            settings,
+            conversation,
+            prompt,
+            expanded,
+            ordered,
+            (segments[0], segments[1]),
+            watch,
+        )
+
+    def tokens(self, prepared: Prepared) -> Result:
+        """The result without tensors."""
+        spec, ids = prepared.model.spec, prepared.expanded.ids
+        conversation = prepared.conversation
+        output = prepared.request.output
+        show = output.show_messages and conversation is not None
+        return Result(
+            model=prepared.model.name,
+            ids=ids,
+            items=_bound(prepared, None),
+            fingerprint=prepared.model.fingerprint(prepared.settings),
+            token_types_name=spec.token_types_name if spec.token_types else "",
+            token_types=spec.token_types(ids, prepared.expanded.spans) if spec.token_types else None,
+            warnings=(*prepared.request.warnings, *prepared.prompt.warnings),
+            timings_ms=prepared.watch.ms,
+            counters=Counters(
+                renders=prepared.prompt.renders,
+                segment_hits=prepared.segments[0],
+                segment_misses=prepared.segments[1],
+            ),
+            shards=balance([_patches(w) for w in prepared.works], output.shards) if output.shards else (),
+            messages=conversation.messages if show and conversation else (),
+        )
+
+    async def pixels(self, prepared: Prepared) -> Result:
+        """The whole result of a prepared request."""
+        known = prepared.request.output.known_content_keys
+        sent = [work for work in prepared.works if work.key not in known]
+        fingerprint = prepared.model.pixel_fingerprint(prepared.settings)
+        with prepared.watch.stage("pixels"):
+            outcome = await self._engine.compute(
+                sent, prepared.model.spec, prepared.settings, fingerprint, prepared.request.namespace
+            )
+        result = self.tokens(prepared)
+        counters = replace(
+            result.counters, decodes=outcome.decodes, cache_hits=outcome.hits, cache_misses=outcome.misses
+        )
+        tensors = {**outcome.tensors, **_positions(prepared)}
+        return replace(
+            result,
+            items=_bound(prepared, outcome),
+            tensors=tensors,
+            counters=counters,
+            buffers=outcome.buffers,
+        )
+
+    def recycle(self, result: Result) -> None:
+        """Takes the memory of a result's tensors back; nothing may use them any more."""
+        for buffer in result.buffers:
+            self._engine.buffers.give(buffer)
+
+    def close(self) -> None:
+        """Ends the worker pools."""
+        self._workers.close()
+
+
+def _render(
+    request: Request, model: ServedModel, conversation: Conversation | None, works: Sequence[MediaWork]
+) -> Prompt:
+    if conversation is not None:
+        return model.renderer.render(conversation, [work.item for work in works])
+    assert isinstance(request.prompt, TokenPrompt)
+    return parse_token_prompt(
+        request.prompt.ids, [work.item for work in works], [work.plan for work in works]
+    )
+
+
+def _bound(prepared: Prepared, outcome: PixelOutcome | None) -> tuple[BoundItem, ...]:
+    """The items in prompt order, with their slices where their pixels were computed."""
+    known = prepared.request.output.known_content_keys
+    slices = iter(outcome.layout.slices) if outcome else iter(())
+    items = []
+    for index, (work, span) in enumerate(zip(prepared.works, prepared.expanded.spans, strict=True)):
+        is_known = work.key in known
+        items.append(
+            BoundItem(
+                index=index,
+                modality=work.item.modality,
+                path=work.item.path,
+                tool_call_id=work.item.tool_call_id,
+                content_key=work.key,
+                grid=work.plan.grid,
+                token_count=work.plan.token_count,
+                span=(span.offset, span.length),
+                ranges=span.ranges,
+                slices=next(slices) if outcome and not is_known else (),
+                size=work.plan.size,
+                resized=work.plan.resized,
+                known=is_known,
+            )
+        )
+    return tuple(items)
+
+
+def _patches(work: MediaWork) -> int:
+    return sum(placed.piece.rows for placed in work.plan.pieces) or work.plan.token_count
+
+
+def _positions(prepared: Prepared) -> dict[str, Tensor]:
+    """M-RoPE positions where they were asked for; InvalidArgument where the family has none."""
+    if not prepared.request.output.positions:
+        return {}
+    compute = prepared.model.spec.positions
+    if compute is None:
+        raise InvalidArgument(f"{prepared.model.spec.family} has no M-RoPE positions", "output.positions")
+    positions, deltas = compute(prepared.expanded.ids, prepared.expanded.spans)
+    return {"position_ids": Tensor("int64", positions), "rope_deltas": Tensor("int64", deltas)}

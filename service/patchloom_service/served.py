@@ -1,0 +1,81 @@
+"""One served model: its spec with a tokenizer, a renderer and everything that its fingerprint covers."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from patchloom_service.chat.tokenize import Tokenizer
+from patchloom_service.models.base import ModelSpec
+from patchloom_service.types import Conversation, Encoding, MediaItem, OutputOptions, Prompt
+
+DECODE_POLICY = "upright rgb8, alpha composited, 16 bit scaled, frame 0; v1"
+"""Names how an image is read; it changes whenever the same file would give other pixels."""
+
+
+class Renderer(Protocol):
+    """Turns a normalized conversation into a prompt with one slot per item; thread-safe."""
+
+    def render(self, conversation: Conversation, items: Sequence[MediaItem]) -> Prompt:
+        """Raises TemplateRefused where an item has no slot that is certainly its own."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PixelSettings:
+    """What one request asks of the pixels, defaults filled in."""
+
+    parity: str
+    dtype: str
+    background: tuple[int, int, int]
+    encoding: Encoding
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """A model as it is served. `identity` has the hashes of template and tokenizer files."""
+
+    name: str
+    spec: ModelSpec
+    tokenizer: Tokenizer
+    renderer: Renderer
+    identity: Mapping[str, str]
+    info: Mapping[str, Any]
+
+    def pixel_settings(self, output: OutputOptions, defaults: PixelSettings) -> PixelSettings:
+        """The settings of a request over the server's defaults; the family may fix the dtype."""
+        return PixelSettings(
+            parity=output.parity or defaults.parity,
+            dtype=self.spec.dtype or output.dtype or defaults.dtype,
+            background=output.background or defaults.background,
+            encoding=output.encoding,
+        )
+
+    def pixel_fingerprint(self, settings: PixelSettings) -> str:
+        """SHA-256 in hex over all settings that change a resized pixel; dtype and encoding do not."""
+        return _digest(
+            {
+                "family": self.spec.family,
+                "settings": self.spec.settings,
+                "parity": settings.parity,
+                "background": settings.background,
+                "decode": DECODE_POLICY,
+            }
+        )
+
+    def fingerprint(self, settings: PixelSettings) -> str:
+        """SHA-256 in hex over all settings that change a pixel value or an id."""
+        return _digest(
+            {
+                "pixels": self.pixel_fingerprint(settings),
+                "dtype": settings.dtype,
+                "renderer": self.spec.renderer,
+                "identity": dict(self.identity),
+            }
+        )
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=list)
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -1,0 +1,81 @@
+"""Runs the service: models, gRPC server, health, reflection, and a graceful end on SIGTERM."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Mapping
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from patchloom_kernels import backend
+from patchloom_proto import preprocess_pb2 as pb
+from patchloom_proto import preprocess_pb2_grpc as rpc
+
+from patchloom_service.config import Config
+from patchloom_service.metrics import Metrics
+from patchloom_service.preprocessor import Preprocessor
+from patchloom_service.served import ServedModel
+from patchloom_service.servicer import PreprocessServicer
+
+log = logging.getLogger("patchloom")
+SERVICE = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
+
+
+class Server:
+    """A server on `config.address`; port 0 takes a free one. `start` returns the port, `stop` drains."""
+
+    def __init__(self, config: Config, models: Mapping[str, ServedModel]) -> None:
+        self._config = config
+        self.metrics = Metrics()
+        self.preprocessor = Preprocessor(config, models, backend.select(config.device))
+        self._servicer = PreprocessServicer(self.preprocessor, self.metrics, config.request_timeout)
+        self._health = health.aio.HealthServicer()
+        self._server = grpc.aio.server(options=_options(config))
+
+    async def start(self) -> int:
+        """Serves from now on. OSError where the address cannot be bound."""
+        rpc.add_PreprocessServiceServicer_to_server(self._servicer, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        try:
+            port: int = self._server.add_insecure_port(self._config.address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {self._config.address}") from error
+        if port == 0:
+            raise OSError(f"cannot listen on {self._config.address}")
+        await self._server.start()
+        for name in ("", SERVICE):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        return port
+
+    async def stop(self) -> None:
+        """Refuses new requests, lets running ones end within the drain time, then ends."""
+        self._servicer.drain()
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(self._config.drain_timeout)
+        self.preprocessor.close()
+
+
+async def serve(config: Config, models: Mapping[str, ServedModel]) -> None:
+    """Serves until SIGTERM or SIGINT, then drains."""
+    server = Server(config, models)
+    port = await server.start()
+    host = config.address.rpartition(":")[0]
+    log.info("serving %s on %s:%d", ", ".join(models), host, port)
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, stopped.set)
+    await stopped.wait()
+    log.info("draining")
+    await server.stop()
+
+
+def _options(config: Config) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", config.max_message_bytes),
+        ("grpc.max_send_message_length", config.max_message_bytes),
+        ("grpc.so_reuseport", 0),
+    ]

@@ -1,0 +1,196 @@
+"""The gRPC methods: requests in, responses or typed errors out. Nothing behind this file knows gRPC."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+from patchloom_proto import preprocess_pb2 as pb
+from patchloom_proto import preprocess_pb2_grpc as rpc
+
+from patchloom_service import errors
+from patchloom_service.metrics import Metrics
+from patchloom_service.preprocessor import Preprocessor
+from patchloom_service.result import Result
+from patchloom_service.types import Transport
+from patchloom_service.wire import read_request, write_model, write_response
+
+log = logging.getLogger("patchloom")
+_T = TypeVar("_T")
+
+STATUS: dict[type[errors.PatchloomError], grpc.StatusCode] = {
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.Cancelled: grpc.StatusCode.CANCELLED,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
+    errors.Internal: grpc.StatusCode.INTERNAL,
+}
+DOMAIN = "patchloom"
+_INTERNAL_TEXT = "internal error; the server's log has the details"
+
+
+def status_code(error: errors.PatchloomError) -> grpc.StatusCode:
+    """The status of an error: that of its class, else of the nearest base."""
+    return next(STATUS[base] for base in type(error).__mro__ if base in STATUS)
+
+
+def rich_status(error: errors.PatchloomError) -> status_pb2.Status:
+    """The error as google.rpc.Status with ErrorInfo, BadRequest and RetryInfo details."""
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
+    info.metadata["field_path"] = error.field_path
+    info.metadata["message"] = error.message[:1024]
+    details: list[Any] = [info]
+    if error.field_path:
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=error.field_path, description=error.message[:1024]
+        )
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if isinstance(error, errors.ContentKeyNotFound):
+        details.extend(
+            error_details_pb2.ResourceInfo(resource_type="content_key", resource_name=key)
+            for key in error.keys
+        )
+    if isinstance(error, errors.ResourceExhausted) and error.retry_after is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(int(error.retry_after * 1e9))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    packed = []
+    for detail in details:
+        message = any_pb2.Any()
+        message.Pack(detail)
+        packed.append(message)
+    code = getattr(code_pb2, status_code(error).name)
+    return status_pb2.Status(code=code, message=str(error)[:1024], details=packed)
+
+
+class PreprocessServicer(rpc.PreprocessServiceServicer):  # type: ignore[misc]
+    """Serves one preprocessor. After `drain` new requests are refused as UNAVAILABLE."""
+
+    def __init__(self, preprocessor: Preprocessor, metrics: Metrics, request_timeout: float) -> None:
+        self._preprocessor = preprocessor
+        self._metrics = metrics
+        self._timeout = request_timeout
+        self._draining = False
+
+    def drain(self) -> None:
+        """Refuses what comes from now on."""
+        self._draining = True
+
+    async def Preprocess(
+        self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext
+    ) -> pb.PreprocessResponse:
+        return await self._answer("Preprocess", context, lambda: self._preprocess(request))
+
+    async def CountTokens(
+        self, request: pb.CountTokensRequest, context: grpc.aio.ServicerContext
+    ) -> pb.CountTokensResponse:
+        return await self._answer("CountTokens", context, lambda: self._count(request))
+
+    async def PreprocessStream(
+        self, requests: AsyncIterator[pb.PreprocessStreamRequest], context: grpc.aio.ServicerContext
+    ) -> pb.PreprocessStreamResponse:
+        return await self._answer("PreprocessStream", context, lambda: _unimplemented("PreprocessStream"))
+
+    async def GetModel(
+        self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
+    ) -> pb.GetModelResponse:
+        async def get() -> pb.GetModelResponse:
+            model = self._preprocessor.model(request.name)
+            return pb.GetModelResponse(model=write_model(model, self._preprocessor.fingerprint(model)))
+
+        return await self._answer("GetModel", context, get)
+
+    async def ListModels(
+        self, request: pb.ListModelsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ListModelsResponse:
+        async def list_models() -> pb.ListModelsResponse:
+            served = self._preprocessor.models.values()
+            models = [write_model(model, self._preprocessor.fingerprint(model)) for model in served]
+            return pb.ListModelsResponse(models=models)
+
+        return await self._answer("ListModels", context, list_models)
+
+    async def ReleaseTensors(
+        self, request: pb.ReleaseTensorsRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ReleaseTensorsResponse:
+        return await self._answer("ReleaseTensors", context, lambda: _unimplemented("ReleaseTensors"))
+
+    async def RenewLeases(
+        self, request: pb.RenewLeasesRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RenewLeasesResponse:
+        return await self._answer("RenewLeases", context, lambda: _unimplemented("RenewLeases"))
+
+    async def _preprocess(self, request: pb.PreprocessRequest) -> pb.PreprocessResponse:
+        parsed = await asyncio.to_thread(read_request, request)
+        if parsed.output.transport is not Transport.INLINE:
+            raise errors.Unimplemented(
+                f"transport {parsed.output.transport.value}; use inline", "output.transport"
+            )
+        result = await self._preprocessor.preprocess(parsed)
+        self._count_stages(result)
+        response = await asyncio.to_thread(write_response, result)
+        self._preprocessor.recycle(result)
+        return response
+
+    async def _count(self, request: pb.CountTokensRequest) -> pb.CountTokensResponse:
+        parsed = await asyncio.to_thread(read_request, request.request)
+        result = await self._preprocessor.count(parsed)
+        self._count_stages(result)
+        return pb.CountTokensResponse(response=await asyncio.to_thread(write_response, result))
+
+    def _count_stages(self, result: Result) -> None:
+        for stage, ms in result.timings_ms.items():
+            self._metrics.add("patchloom_stage_seconds_total", ms / 1000, stage=stage)
+        for name in ("decodes", "renders", "cache_hits", "cache_misses"):
+            self._metrics.add(f"patchloom_{name}_total", getattr(result.counters, name))
+
+    async def _answer(
+        self, method: str, context: grpc.aio.ServicerContext, work: Callable[[], Awaitable[_T]]
+    ) -> _T:
+        """The one place where errors become statuses."""
+        try:
+            if self._draining:
+                raise errors.Draining("the server is shutting down; try another")
+            remaining = context.time_remaining()
+            timeout = self._timeout if remaining is None else min(remaining, self._timeout)
+            async with asyncio.timeout(timeout):
+                answer = await work()
+        except Exception as error:
+            failure = typed(error, method)
+        else:
+            self._metrics.add("patchloom_requests_total", method=method, code="OK")
+            return answer
+        await self._abort(method, context, failure)
+
+    async def _abort(
+        self, method: str, context: grpc.aio.ServicerContext, error: errors.PatchloomError
+    ) -> NoReturn:
+        self._metrics.add("patchloom_requests_total", method=method, code=status_code(error).name)
+        await context.abort_with_status(rpc_status.to_status(rich_status(error)))
+        raise AssertionError("abort never returns")
+
+
+def typed(error: BaseException, method: str) -> errors.PatchloomError:
+    """The typed error that a caller sees; what is not typed is our own fault and goes to the log."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, errors.PatchloomError):
+        return error
+    if isinstance(error, TimeoutError):
+        return errors.DeadlineExceeded("the time for the request is over")
+    log.error("%s failed", method, exc_info=error)
+    return errors.Internal(_INTERNAL_TEXT)
+
+
+async def _unimplemented(method: str) -> Any:
+    raise errors.Unimplemented(f"{method} is not built yet; use Preprocess or CountTokens")
