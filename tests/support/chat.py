@@ -1,0 +1,153 @@
+"""Small tokenizers, conversations and readable prompts for tests of rendering."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import tokenizers
+from patchloom_service.chat.normalize import harvest, normalize
+from patchloom_service.chat.render import JinjaRenderer
+from patchloom_service.chat.tokenize import Tokenizer
+from patchloom_service.types import (
+    AudioPart,
+    ControlToken,
+    Conversation,
+    ImagePart,
+    MediaItem,
+    MediaSource,
+    Message,
+    Modality,
+    Part,
+    Prompt,
+    RenderOptions,
+    Role,
+    Slot,
+    SourceKind,
+    TextPart,
+    TextSegment,
+    ToolCall,
+)
+from tokenizers import decoders, models, pre_tokenizers
+
+TEMPLATES = Path(__file__).resolve().parents[1] / "data" / "templates"
+
+TURNS = ("<|start|>", "<|end|>")
+MEDIA = ("<|vision_start|>", "<|image|>", "<|vision_end|>", "<|video|>", "<|audio|>")
+PLAIN = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+PLACEHOLDERS = {Modality.IMAGE: "<|image|>", Modality.AUDIO: "<|audio|>"}
+
+
+def byte_tokenizer(
+    added: Iterable[tokenizers.AddedToken] = (), merges: Sequence[tuple[str, str]] = ()
+) -> tokenizers.Tokenizer:
+    """A byte-level BPE with a few merges and the control tokens of the template zoo."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {character: index for index, character in enumerate(alphabet)}
+    for left, right in merges:
+        vocabulary[left + right] = len(vocabulary)
+    model = models.BPE(vocab=vocabulary, merges=list(merges))
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_tokens(
+        [tokenizers.AddedToken(t, special=True, normalized=False) for t in (*TURNS, *MEDIA)]
+        + [tokenizers.AddedToken(t, special=False, normalized=False) for t in PLAIN]
+        + list(added)
+    )
+    return tokenizer
+
+
+def save_tokenizer(tokenizer: tokenizers.Tokenizer, directory: Path, **config: object) -> Path:
+    """A directory in Hugging Face layout with the tokenizer."""
+    tokenizer.save(str(directory / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **config}
+    (directory / "tokenizer_config.json").write_text(json.dumps(settings))
+    return directory
+
+
+def zoo(name: str) -> str:
+    """The source of one of our own templates."""
+    return (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
+
+
+def zoo_renderer(source: str, architectures: Sequence[str] = ()) -> JinjaRenderer:
+    """A renderer of a template that uses the control tokens above."""
+    tokenizer = Tokenizer(byte_tokenizer(), {}).guarded(source, MEDIA)
+    structural = ("<|vision_start|>", "<|vision_end|>")
+    return JinjaRenderer(source, tokenizer, PLACEHOLDERS, structural, architectures)
+
+
+def image() -> ImagePart:
+    """An image part; its bytes never matter here."""
+    return ImagePart(MediaSource(SourceKind.DATA, data=b"x"))
+
+
+def audio() -> AudioPart:
+    """An audio part."""
+    return AudioPart(MediaSource(SourceKind.DATA, data=b"x"))
+
+
+def parts(*content: Part | str) -> tuple[Part, ...]:
+    """Content parts; strings are texts."""
+    return tuple(TextPart(part) if isinstance(part, str) else part for part in content)
+
+
+def user(*content: Part | str) -> Message:
+    """A user message."""
+    return Message(Role.USER, parts(*content))
+
+
+def system(*content: Part | str) -> Message:
+    """A system message."""
+    return Message(Role.SYSTEM, parts(*content))
+
+
+def assistant(*content: Part | str, calls: Sequence[ToolCall] = (), reasoning: str = "") -> Message:
+    """An assistant message."""
+    return Message(Role.ASSISTANT, parts(*content), reasoning=reasoning, tool_calls=tuple(calls))
+
+
+def tool(call_id: str, *content: Part | str) -> Message:
+    """A tool result."""
+    return Message(Role.TOOL, parts(*content), tool_call_id=call_id)
+
+
+def call(call_id: str, name: str = "look", **arguments: object) -> ToolCall:
+    """A tool call."""
+    return ToolCall(call_id, name, dict(arguments))
+
+
+def conversation(*messages: Message, tools: Sequence[dict] = (), **options: object) -> Conversation:
+    """A normalized conversation."""
+    return normalize(Conversation(messages, tuple(tools), RenderOptions(**options)), 4096)
+
+
+def rendered(renderer: JinjaRenderer, *messages: Message, **options: object) -> Prompt:
+    """The prompt of a conversation of these messages."""
+    value = conversation(*messages, **options)
+    return renderer.render(value, harvest(value))
+
+
+def items_of(value: Conversation) -> tuple[MediaItem, ...]:
+    """The media items."""
+    return harvest(value)
+
+
+def spelled(renderer: JinjaRenderer, prompt: Prompt) -> str:
+    """The prompt as text: control tokens in ⟦⟧, the slot of item 3 as ⟦3⟧, text as it is."""
+    names = {token.id: spelling for spelling, token in renderer.tokenizer.added.items()}
+    words = []
+    for segment in prompt.segments:
+        match segment:
+            case TextSegment(text):
+                words.append(text)
+            case ControlToken(token):
+                words.append(f"⟦{names[token]}⟧")
+            case Slot(item):
+                words.append(f"⟦{item}⟧")
+    return "".join(words)
+
+
+def slot_order(prompt: Prompt) -> list[int]:
+    """The items in prompt order."""
+    return [segment.item for segment in prompt.segments if isinstance(segment, Slot)]
