@@ -45,21 +45,29 @@ def _find(block: memoryview, endian: str) -> int | None:
     """Walk the directory; struct.error where it ends early."""
     directory = struct.unpack_from(endian + "L", block, 4)[0]
     (count,) = struct.unpack_from(endian + "H", block, directory)
-    budget = len(block)
+    budget, seen = len(block), set()
     for entry in range(directory + 2, directory + 2 + 12 * count, 12):
         tag, kind, values, offset = struct.unpack_from(endian + "HHLL", block, entry)
         size = values * _UNIT.get(kind, 0)
+        if tag in seen or not size:
+            continue
         start = entry + 8
         if size > 4:
             budget -= size
             if budget < 0:
                 continue
             if offset + size > len(block):
-                return None
+                return None  # as Pillow, which reads no entry behind a value that is cut off
             start = offset
-        if tag == _ORIENTATION and size:
-            if kind not in _INTEGER:
-                return None
-            value: int = struct.unpack_from(endian + _INTEGER[kind], block, start)[0]
-            return value
+        if tag == _ORIENTATION:
+            return _value(block, endian, kind, start)
+        seen.add(tag)
     return None
+
+
+def _value(block: memoryview, endian: str, kind: int, start: int) -> int | None:
+    """The first integer of the tag, None where it is of no integer type."""
+    if kind not in _INTEGER:
+        return None
+    value: int = struct.unpack_from(endian + _INTEGER[kind], block, start)[0]
+    return value

@@ -39,7 +39,8 @@ def parse_data_uri(uri: str, max_bytes: int) -> bytes:
             f"the data URI has no comma in its first {_HEADER_LIMIT} characters; "
             "send data:image/png;base64,..."
         )
-    if uri[5:comma].rpartition(";")[2].strip().lower() != "base64":
+    _, semicolon, encoding = uri[5:comma].rpartition(";")
+    if not semicolon or encoding.strip().lower() != "base64":
         raise InvalidImage("the data URI is not base64; send data:image/png;base64,...")
     payload = _payload(uri, comma + 1)
     digits = payload.rstrip(b"=")
