@@ -41,9 +41,7 @@ def pillow12_home() -> Path:
 
 
 @pytest.fixture
-def pillow12_resize(
-    pillow12_home: Path, tmp_path: Path
-) -> Callable[[list[Case]], list[np.ndarray]]:
+def pillow12_resize(pillow12_home: Path, tmp_path: Path) -> Callable[[list[Case]], list[np.ndarray]]:
     """Resize (image, target, resample) cases with Pillow 12.3.0."""
 
     def run(cases: list[Case]) -> list[np.ndarray]:

@@ -22,9 +22,7 @@ def test_torchvision_fuses_the_rescale_into_the_constants() -> None:
         for factor in FACTORS:
             scale = 1.0 if factor is None else 1.0 / factor
             shift = (torch.tensor(mean) * scale)[:, None]
-            expected = (
-                torch.tensor(LEVELS).float().sub_(shift).div_((torch.tensor(std) * scale)[:, None])
-            )
+            expected = torch.tensor(LEVELS).float().sub_(shift).div_((torch.tensor(std) * scale)[:, None])
             table = NormalizeTable.build(NormalizeFormula.HF_TORCHVISION, mean, std, factor)
             assert_levels_equal(table, expected)
 

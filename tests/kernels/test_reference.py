@@ -93,9 +93,7 @@ def test_padding_and_crop_place_the_picture_on_its_canvas() -> None:
     layout = PatchLayout((4, 4), columns="tcyx")
     piece = Piece((4, 6), (4, 6), (8, 8), layout, offset=(3, -2), pad=(7, 8, PAD_ENTRY))
     out = np.full(4 * 48, 255, np.uint8)
-    reference.resize_patchify(
-        [image], [Job.contiguous(0, piece, 0)], None, out, Dtype.UINT8, Parity.ATEN_U8
-    )
+    reference.resize_patchify([image], [Job.contiguous(0, piece, 0)], None, out, Dtype.UINT8, Parity.ATEN_U8)
     canvas = np.full((8, 8, 3), [7, 8, 0], np.uint8)
     canvas[3:7, :4] = image[:, 2:]
     patches = canvas.reshape(2, 4, 2, 4, 3).transpose(0, 2, 4, 1, 3)
