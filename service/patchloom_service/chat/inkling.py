@@ -173,7 +173,7 @@ class _Rendering:
     def _assistant(self, index: int, message: Message, path: str) -> Iterator[Segment]:
         if message.reasoning:
             thinking = self._text(message.reasoning, f"{path}.reasoning")
-            yield from self._block(Role.ASSISTANT, "", "content_thinking", thinking, path)
+            yield from self._block(Role.ASSISTANT, [], "content_thinking", thinking)
         only_calls = message.content == (TextPart(""),) and (message.reasoning or message.tool_calls)
         if not only_calls:
             yield from self._parts(index, message, path)
@@ -187,21 +187,22 @@ class _Rendering:
 
     def _part(self, message: Message, part: Part, at: tuple[int, int], path: str) -> Iterator[Segment]:
         role = message.role
-        author = "" if role is Role.ASSISTANT else message.name or ""
+        name = "" if role is Role.ASSISTANT else message.name or ""
+        author = self._text(name, f"messages[{at[0]}].name")
         match part:
             case TextPart(text):
-                yield from self._block(role, author, "content_text", self._text(text, path), path)
+                yield from self._block(role, author, "content_text", self._text(text, path))
             case ThinkingPart(text):
                 if role is not Role.ASSISTANT:
                     raise InvalidMessage("Inkling thinking parts require role='assistant'", path)
-                yield from self._block(role, "", "content_thinking", self._text(text, path), path)
+                yield from self._block(role, [], "content_thinking", self._text(text, path))
             case ImagePart():
-                yield from self._block(role, author, "content_image", [self._slots[at]], path)
+                yield from self._block(role, author, "content_image", [self._slots[at]])
             case AudioPart():
                 if role not in (Role.USER, Role.TOOL):
                     raise UnsupportedContent("Inkling takes audio in user and tool messages only", path)
                 content: list[Segment] = [self._slots[at], self._control["audio_end"]]
-                yield from self._block(role, author, "content_audio_input", content, path)
+                yield from self._block(role, author, "content_audio_input", content)
             case _:
                 raise UnsupportedContent(
                     "Inkling takes no structured parts; send text, image or audio parts", path
@@ -210,8 +211,9 @@ class _Rendering:
     def _call(self, call: ToolCall, path: str) -> Iterator[Segment]:
         arguments = {key: call.arguments[key] for key in sorted(call.arguments)}
         text = _compact({"name": call.name, "args": arguments}, path, exponent="e")
+        author = self._text(call.name, f"{path}.name")
         yield from self._block(
-            Role.ASSISTANT, call.name, "content_invoke_tool_json", self._text(text, path), path
+            Role.ASSISTANT, author, "content_invoke_tool_json", self._text(text, f"{path}.arguments")
         )
 
     def _tools(self, tools: Sequence[Mapping[str, Json]]) -> Iterator[Segment]:
@@ -219,18 +221,20 @@ class _Rendering:
             return
         declared: list[Json] = [_declaration(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
         text = _compact(declared, "tools", exponent="e+", sort=True)
-        yield from self._block(Role.SYSTEM, "tool_declare", "content_xml", self._text(text, "tools"), "tools")
+        author = [TextSegment("tool_declare")]
+        yield from self._block(Role.SYSTEM, author, "content_xml", self._text(text, "tools"))
 
     def _effort(self, effort: str | None) -> Iterator[Segment]:
         if effort is not None:
             text = [TextSegment(f"Thinking effort level: {format_effort(effort)}")]
-            yield from self._block(Role.SYSTEM, "", "content_text", text, "")
+            yield from self._block(Role.SYSTEM, [], "content_text", text)
 
     def _open(self, message: Message, path: str) -> Iterator[Segment]:
         """The final message without its end, for the model to go on."""
         match message:
             case Message(role=Role.ASSISTANT, content=(TextPart(text),), reasoning="", tool_calls=()):
-                block = self._block(Role.ASSISTANT, "", "content_text", self._text(text, path), path)
+                content = self._text(text, f"{path}.content[0]")
+                block = self._block(Role.ASSISTANT, [], "content_text", content)
                 yield from list(block)[:-1]
             case _:
                 raise InvalidMessage(
@@ -240,10 +244,10 @@ class _Rendering:
                 )
 
     def _block(
-        self, role: Role, author: str, kind: str, content: Iterable[Segment], path: str
+        self, role: Role, author: Iterable[Segment], kind: str, content: Iterable[Segment]
     ) -> Iterator[Segment]:
         yield self._control[_ROLES[role]]
-        yield from self._text(author, path)
+        yield from author
         yield self._control[kind]
         yield from content
         yield self._control["end_message"]

@@ -35,7 +35,7 @@ class JinjaRenderer:
         for spelling in (*placeholders.values(), *structural):
             if spelling not in tokenizer.control:
                 raise ValueError(f"{spelling!r} is no control token of the tokenizer")
-        self.template = ChatTemplate(template, limits)
+        self.template = self._compile(template, limits)
         self.tokenizer = tokenizer
         self.placeholders = dict(placeholders)
         self.probe: TemplateProbe = probe(self.template, tokenizer, placeholders)
@@ -47,6 +47,10 @@ class JinjaRenderer:
             LiteralPolicy.PARSE: self._literal_sets(self._media_tokens(structural), ()),
         }
         self.literals[LiteralPolicy.REJECT] = self.literals[LiteralPolicy.LITERAL]
+
+    def _compile(self, source: str, limits: TemplateLimits | None) -> ChatTemplate:
+        """The template, for families that put their own in front of it."""
+        return ChatTemplate(source, limits)
 
     def _media_tokens(self, structural: Sequence[str]) -> set[str]:
         stand_ins = {
