@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 from patchloom_service.errors import InvalidImage, LimitExceeded
-from patchloom_service.media.decode import by_pillow, decode
+from patchloom_service.media.decode import by_pillow, decode, warm_up
 from patchloom_service.media.header import ImageFormat, ImageHeader
 from patchloom_service.media.probe import probe
 from PIL import Image, ImageOps
@@ -186,3 +186,7 @@ def test_where_pillow_asks_the_probe_has_refused_before(form, monkeypatch):
     monkeypatch.setattr("patchloom_service.media.probe._CEILINGS", ceilings)
     with pytest.raises(LimitExceeded, match="53x37 = 1961 pixels; at most 100 are allowed"):
         probe(data, ALLOWED_PIXELS)
+
+
+def test_warming_up_needs_no_image():
+    warm_up()

@@ -1,0 +1,45 @@
+"""The peer: transformers' own image processor on encoded images, in whatever environment runs this file.
+
+`python bench/peer.py BACKEND FOLDER REPEATS` reads FOLDER/*.bin and FOLDER/settings.json and prints one JSON
+object: per file the CPU seconds of every repeat and the SHA-256 of pixel_values.
+"""
+
+import hashlib
+import io
+import json
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> None:
+    """Runs the peer on one thread."""
+    backend, folder, repeats = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    import torch
+    import transformers
+    from PIL import Image
+
+    torch.set_num_threads(1)
+    settings = json.loads((folder / "settings.json").read_text())
+    name = "Qwen2VLImageProcessor" + ("Pil" if backend == "pil" else "")
+    processor = getattr(transformers, name)(**settings)
+
+    def run(data: bytes) -> object:
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        return processor([image], return_tensors="pt")["pixel_values"]
+
+    report = {}
+    for path in sorted(folder.glob("*.bin")):
+        data = path.read_bytes()
+        digest = hashlib.sha256(run(data).numpy().tobytes()).hexdigest()
+        times = []
+        for _ in range(repeats):
+            start = time.process_time()
+            run(data)
+            times.append(time.process_time() - start)
+        report[path.stem] = {"cpu_s": times, "sha256": digest}
+    print(json.dumps({"torch": torch.__version__, "transformers": transformers.__version__, "files": report}))
+
+
+if __name__ == "__main__":
+    main()
