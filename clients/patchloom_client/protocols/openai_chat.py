@@ -23,6 +23,7 @@ from patchloom_client.protocols._values import (
     shown,
     text,
 )
+from patchloom_client.protocols.normalized import content_part
 
 _ROLES = {
     "developer": pb.ROLE_SYSTEM,
@@ -33,9 +34,9 @@ _ROLES = {
 }
 _PART_TYPES: dict[int, tuple[str, ...]] = {
     pb.ROLE_SYSTEM: ("text",),
-    pb.ROLE_USER: ("text", "image_url", "image", "input_audio"),
+    pb.ROLE_USER: ("text", "image_url", "image", "input_audio", "audio"),
     pb.ROLE_ASSISTANT: ("text", "refusal", "thinking"),
-    pb.ROLE_TOOL: ("text", "image_url", "image", "input_audio"),
+    pb.ROLE_TOOL: ("text", "image_url", "image", "input_audio", "audio", "structured"),
 }
 _MESSAGE_FIELDS = """
 role content name tool_calls tool_call_id reasoning reasoning_content refusal audio function_call is_error
@@ -60,7 +61,7 @@ _REFUSED = {
     "web_search_options": "web search is not supported; send function tools",
 }
 _IMAGE_URL_KEYS = frozenset(("url", *_parts.SIZE_KEYS, "media_type"))
-_IMAGE_KEYS = ("image", "url", "base64", "content_key", "path")
+_IMAGE_KEYS = ("image", "url", "data_uri", "data", "base64", "content_key", "path")
 
 
 def to_request(body: Mapping[str, Any]) -> pb.PreprocessRequest:
@@ -129,6 +130,8 @@ def _part(part: object, role: int, path: str, notes: Notes) -> pb.ContentPart:
         return _image_url(body, path, notes)
     if kind == "image":
         return _image(body, path, notes)
+    if kind in ("audio", "structured"):
+        return content_part(body, path)
     notes.unknown_keys(body, ("type", "input_audio", *_parts.IGNORED_KEYS), path)
     where = join(path, "input_audio")
     return _parts.audio_part(mapping(body.get("input_audio"), where), where)
@@ -156,19 +159,21 @@ def _image_url(body: Body, path: str, notes: Notes) -> pb.ContentPart:
 
 
 def _image(body: Body, path: str, notes: Notes) -> pb.ContentPart:
-    """The Hugging Face form: one of image, url, base64 and content_key beside the type."""
+    """The Hugging Face and the normalized form: the source stands beside the type."""
     known = ("type", *_IMAGE_KEYS, "media_type", *_parts.SIZE_KEYS, *_parts.IGNORED_KEYS)
     notes.unknown_keys(body, known, path)
     given = [key for key in _IMAGE_KEYS if body.get(key) is not None]
     if len(given) != 1:
-        raise InvalidMessage("an image needs exactly one of image, url, base64 and content_key", path)
+        raise InvalidMessage(
+            "an image needs exactly one of image, url, data_uri, data, base64 and content_key", path
+        )
     key, options = given[0], _parts.size_options(body, path)
     declared = _sources.declared_type(body.get("media_type"), join(path, "media_type"))
     if key == "path":
         raise UnsupportedContent(f"file paths are not supported; send {_sources.SUPPORTED}", join(path, key))
     if key == "content_key":
         return _parts.image_part(_parts.content_key_source(body, path), declared, options)
-    if key == "base64":
+    if key in ("data", "base64"):
         data = _sources.decode_base64(body[key], join(path, key))
         return _parts.image_part(pb.MediaSource(data=data), declared, options)
     source, media_type = _sources.from_string(body[key], join(path, key))

@@ -1,0 +1,1 @@
+"""Adapters to engines and training libraries."""
