@@ -83,6 +83,14 @@ def decode(
     return upright(pixels, header.orientation)
 
 
+def warm_up() -> None:
+    """Compile what decoding needs compiled, so that no request waits for it."""
+    buffer = io.BytesIO()
+    Image.new("RGBA", (1, 1)).save(buffer, "PNG")
+    decode(buffer.getvalue(), ImageHeader(ImageFormat.PNG, (1, 1), channels=4, has_alpha=True))
+    composite(np.zeros((1, 1, 4), np.uint8), *WHITE)
+
+
 def upright(pixels: Pixels, orientation: int) -> Pixels:
     """A view of `pixels` [H, W, C], turned by the EXIF value 1 to 8."""
     if orientation in (5, 6, 7, 8):

@@ -32,11 +32,19 @@ def read_header(data: bytes) -> ImageHeader:
             exif += bytes(body[6:] if exif else body)
         elif marker == 0xE1 and body[: len(_XMP)] == _XMP:
             xmp = bytes(body[len(_XMP) :])
-        elif marker == _SOS and data.count(b"\xff\xda", start) > _MAX_SCANS:
-            raise LimitExceeded(f"the jpeg has more than {_MAX_SCANS} scans")
+        elif marker == _SOS and frame:
+            _check_scans(data, start, frame)
     if frame is None:
         raise InvalidImage("the jpeg has no frame header before its pixels")
     return _frame(*frame, orientation(exif, xmp))
+
+
+def _check_scans(data: bytes, start: int, frame: tuple[int, memoryview]) -> None:
+    """A sequential file whose first scan has all components is decoded no further."""
+    marker, body = frame
+    several = marker == _PROGRESSIVE or data[start + 4 : start + 5] != bytes(body[5:6])
+    if several and data.count(b"\xff\xda", start) > _MAX_SCANS:
+        raise LimitExceeded(f"the jpeg has too many scans; at most {_MAX_SCANS} are allowed")
 
 
 def _frame(marker: int, body: memoryview, turned: int) -> ImageHeader:
