@@ -77,7 +77,9 @@ class Piece:
     Canvas pixel (y, x) is resized pixel (y - offset[0], x - offset[1]) where that exists and `pad`
     elsewhere, so a negative offset crops. The canvas is a whole number of merge groups of patches.
     `pad` is one table index per channel: a level 0..255, or PAD_ENTRY for padding added after
-    normalisation. All sizes are (height, width).
+    normalisation. All sizes are (height, width). `via` are pictures to make on the way, first to last, each
+    of the one before: `source` is then the canvas of the last. Kernels read that picture; making it is up
+    to whoever calls them.
     """
 
     source: tuple[int, int]
@@ -87,8 +89,11 @@ class Piece:
     resample: Resample = Resample.BICUBIC
     offset: tuple[int, int] = (0, 0)
     pad: tuple[int, int, int] = (0, 0, 0)
+    via: tuple["Piece", ...] = ()
 
     def __post_init__(self) -> None:
+        if self.via and self.via[-1].canvas != self.source:
+            raise ValueError(f"source {self.source} is not the picture before, {self.via[-1].canvas}")
         for name, size in (("source", self.source), ("target", self.target)):
             if min(size) < 1:
                 raise ValueError(f"{name} must be at least 1x1, got {size}")

@@ -12,13 +12,13 @@ from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece
 from patchloom_kernels.normalize import Dtype, NormalizeTable
 
 from patchloom_service.budget import ByteBudget
-from patchloom_service.buffers import BufferPool
+from patchloom_service.buffers import Allocator, BufferPool
 from patchloom_service.config import Config
 from patchloom_service.errors import PatchloomError
 from patchloom_service.intake import MediaWork
 from patchloom_service.media.decode import decode
 from patchloom_service.models.base import MediaPlan, ModelSpec, PixelTensor, TensorLayout, TensorPiece
-from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized
+from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized, resized_images
 from patchloom_service.result import Expansion, Tensor
 from patchloom_service.served import PixelSettings
 from patchloom_service.types import Encoding
@@ -54,8 +54,12 @@ class PixelEngine:
         settings: PixelSettings,
         fingerprint: str,
         namespace: str,
+        allocator: Allocator | None = None,
     ) -> PixelOutcome:
-        """The tensors of `works`, which stand in prompt order. An error names the item's path."""
+        """The tensors of `works`, which stand in prompt order. An error names the item's path.
+
+        Pixels are written to memory of `allocator`, without one to memory of the pool.
+        """
         async with self._budget.hold(_cost(works, settings)):
             async with asyncio.TaskGroup() as group:
                 tasks = [
@@ -65,7 +69,7 @@ class PixelEngine:
             found = [task.result() for task in tasks]
             pictures = [picture for picture, _ in found]
             decodes = sum(decoded for _, decoded in found)
-            tensors, layout, buffers = await self._lay_out(spec, settings, works, pictures)
+            tensors, layout, buffers = await self._lay_out(spec, settings, works, pictures, allocator)
         misses = decodes
         return PixelOutcome(tensors, layout, decodes, len(works) - misses, misses, tuple(buffers))
 
@@ -100,23 +104,8 @@ class PixelEngine:
     def _resize(self, work: MediaWork, settings: PixelSettings) -> dict[Resized, Pixels]:
         assert work.data is not None and work.header is not None
         source = decode(work.data, work.header, settings.background)
-        parity = Parity(settings.parity)
-        images: dict[Resized, Pixels] = {}
-        for placed in work.plan.pieces:
-            key = placed.piece.target, placed.piece.resample
-            if key not in images:
-                images[key] = self._resized(source, placed.piece, parity)
-        return images
-
-    def _resized(self, source: Pixels, piece: Piece, parity: Parity) -> Pixels:
-        """The whole resized image of a piece, uint8 [h, w, 3]: one patch of the image's size."""
-        layout = PatchLayout(piece.target, columns="tyxc")
-        whole = Piece(piece.source, piece.target, piece.target, layout, piece.resample)
-        image = np.empty((*piece.target, 3), np.uint8)
-        self._backend.resize_patchify(
-            [source], [Job.contiguous(0, whole, 0)], None, image.reshape(-1), Dtype.UINT8, parity
-        )
-        return image
+        pieces = [placed.piece for placed in work.plan.pieces]
+        return resized_images(self._backend.resize_patchify, source, pieces, Parity(settings.parity))
 
     async def _lay_out(
         self,
@@ -124,18 +113,22 @@ class PixelEngine:
         settings: PixelSettings,
         works: Sequence[MediaWork],
         pictures: Sequence[Pictures],
-    ) -> tuple[dict[str, Tensor], TensorLayout, list[npt.NDArray[np.uint8]]]:
+        allocator: Allocator | None,
+    ) -> tuple[dict[str, Tensor], TensorLayout, Sequence[npt.NDArray[np.uint8]]]:
         plans = [work.plan for work in works]
         layout = spec.layout(plans)
         levels = settings.encoding is Encoding.UINT8
         written = spec.layout([_single(plan) for plan in plans]) if levels else layout
         table = spec.table(Parity(settings.parity))
+        dtype = Dtype.UINT8 if levels else Dtype(settings.dtype)
+        sizes = [_nbytes(tensor, dtype) for tensor in written.pixels]
+        if allocator is None:
+            buffers: Sequence[npt.NDArray[np.uint8]] = [self.buffers.take(size) for size in sizes]
+        else:
+            buffers = await asyncio.to_thread(allocator.take, sizes)
         tensors: dict[str, Tensor] = {}
-        buffers: list[npt.NDArray[np.uint8]] = []
-        for full, tensor in zip(layout.pixels, written.pixels, strict=True):
-            dtype = Dtype.UINT8 if levels else Dtype(settings.dtype)
-            flat, buffer = self._allocate(tensor, dtype)
-            buffers.append(buffer)
+        for full, tensor, size, buffer in zip(layout.pixels, written.pixels, sizes, buffers, strict=True):
+            flat = buffer[:size].view(dtype.numpy)
             await self._write(tensor, dtype, None if levels else table, flat, pictures)
             expansion = _expansion(full, Dtype(settings.dtype)) if levels else None
             tensors[full.name] = Tensor(dtype.value, flat.reshape(tensor.shape), expansion)
@@ -145,12 +138,7 @@ class PixelEngine:
                     tensors[f"{full.name}.content"] = Tensor("int64", content)
         for name, constant in layout.constants.items():
             tensors[name] = Tensor(constant.dtype.name, constant)
-        return tensors, written if levels else layout, buffers
-
-    def _allocate(self, tensor: PixelTensor, dtype: Dtype) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
-        count = int(np.prod(tensor.shape, dtype=np.int64))
-        buffer = self.buffers.take(count * dtype.numpy.itemsize)
-        return buffer[: count * dtype.numpy.itemsize].view(dtype.numpy), buffer
+        return tensors, written if levels else layout, buffers if allocator is None else ()
 
     async def _write(
         self,
@@ -178,10 +166,14 @@ class PixelEngine:
     ) -> None:
         sources = [pictures.by(job.piece) for job in jobs]
         placed = [
-            replace(job, source=i, piece=replace(job.piece, source=job.piece.target))
+            replace(job, source=i, piece=replace(job.piece, source=job.piece.target, via=()))
             for i, job in enumerate(jobs)
         ]
         self._backend.resize_patchify(sources, placed, table, flat, dtype, Parity.ATEN_U8)
+
+
+def _nbytes(tensor: PixelTensor, dtype: Dtype) -> int:
+    return int(np.prod(tensor.shape, dtype=np.int64)) * dtype.numpy.itemsize
 
 
 def _by_source(jobs: Sequence[Job]) -> dict[int, list[Job]]:
@@ -200,6 +192,7 @@ def _cost(works: Sequence[MediaWork], settings: PixelSettings) -> int:
             total += work.header.pixels * 4
         for placed in work.plan.pieces:
             total += placed.piece.rows * placed.piece.layout.row_size() * width
+            total += sum(step.canvas[0] * step.canvas[1] * 3 for step in placed.piece.via)
     return total
 
 

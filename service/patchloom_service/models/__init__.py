@@ -1,6 +1,6 @@
 """Model families, one file each, and the table that finds the one for a checkpoint."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from patchloom_service.models import qwen2_vl
@@ -11,8 +11,9 @@ from patchloom_service.models.image_config import ConfigRefused
 class Family(Protocol):
     """What a family file offers."""
 
-    match: Callable[[Mapping[str, Any]], bool]
-    build: Callable[[Checkpoint], ModelSpec]
+    def match(self, config: Mapping[str, Any], /) -> bool: ...
+
+    def build(self, checkpoint: Checkpoint, /) -> ModelSpec: ...
 
 
 FAMILIES: tuple[Family, ...] = (qwen2_vl,)

@@ -93,7 +93,7 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         structural=STRUCTURAL,
         plan_image=partial(_plan_image, image, layout, rescale, picture[1]),
         plan_audio=partial(_plan_audio, audio, clip[1]),
-        layout=partial(_layout, patch),
+        layout=_layout,
         table=partial(_table, image),
         settings={
             **image.settings(),
@@ -211,13 +211,15 @@ def _plan_audio(audio: _Audio, token: int, info: AudioInfo) -> MediaPlan:
     )
 
 
-def _layout(patch: int, plans: Sequence[MediaPlan]) -> TensorLayout:
+def _layout(plans: Sequence[MediaPlan]) -> TensorLayout:
     """pixel_values [patches of all images, T, patch, patch, 3]; an audio item has no slice of it."""
-    if not any(plan.pieces for plan in plans):
-        return TensorLayout((), {}, ((),) * len(plans))
-    layout = concatenated_rows(plans, "pixel_values", (TEMPORAL, patch, patch, 3), {})
+    layout = concatenated_rows(plans, "pixel_values", _row, {})
     slices = (own if plan.pieces else () for plan, own in zip(plans, layout.slices, strict=True))
     return replace(layout, slices=tuple(slices))
+
+
+def _row(layout: PatchLayout) -> tuple[int, ...]:
+    return (layout.temporal, *layout.patch, 3)
 
 
 def _table(image: ImageConfig, parity: Parity) -> NormalizeTable:

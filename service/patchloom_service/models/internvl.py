@@ -27,7 +27,7 @@ from patchloom_service.models.image_config import (
     ImageConfig,
     read_image_config,
 )
-from patchloom_service.models.rows import concatenated_rows
+from patchloom_service.models.rows import concatenated_rows, picture_row
 from patchloom_service.types import ImageOptions, Modality
 
 ARCHITECTURE = "InternVLForConditionalGeneration"
@@ -84,7 +84,7 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         placeholders={Modality.IMAGE: CONTEXT},
         structural=(START, END, *([VIDEO] if checkpoint.token_id(VIDEO) is not None else [])),
         plan_image=partial(_plan, image, tiling, context, frame),
-        layout=partial(_layout, tiling.tile),
+        layout=_layout,
         table=image.table,
         settings={
             **image.settings(),
@@ -207,6 +207,6 @@ def _run(context: int, count: int, start: int | None, end: int | None) -> Run:
     return RunToken(start, placeholder=False), run, RunToken(end, placeholder=False)
 
 
-def _layout(tile: Size, plans: Sequence[MediaPlan]) -> TensorLayout:
+def _layout(plans: Sequence[MediaPlan]) -> TensorLayout:
     """pixel_values [tiles of all images, 3, tile height, tile width], a thumbnail behind its tiles."""
-    return concatenated_rows(plans, "pixel_values", (3, *tile), {})
+    return concatenated_rows(plans, "pixel_values", picture_row, {})

@@ -4,23 +4,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from patchloom_kernels.layout import PatchLayout, Piece
 
 from patchloom_service.errors import InvalidMessage
 from patchloom_service.models.base import (
     Checkpoint,
-    Grid,
-    GridKind,
     IdArray,
     ItemSpan,
     MediaPlan,
     ModelSpec,
-    RunToken,
     Size,
-    TensorLayout,
-    TensorPiece,
 )
 from patchloom_service.models.image_config import (
     CLIP_MEAN,
@@ -30,8 +23,10 @@ from patchloom_service.models.image_config import (
     read_image_config,
 )
 from patchloom_service.models.mrope import mrope_positions
-from patchloom_service.models.rows import concatenated_rows
+from patchloom_service.models.patch_plan import patch_plan
+from patchloom_service.models.rows import flat_row, rows_with_grids
 from patchloom_service.models.smart_resize import smart_resize
+from patchloom_service.models.tokens import image_token_types, require_token
 from patchloom_service.types import ImageOptions, Modality
 
 ARCHITECTURES = {
@@ -74,10 +69,7 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
     """The spec of a checkpoint; ConfigRefused where its settings cannot be reproduced."""
     image = read_image_config(checkpoint.image_processor, _DEFAULTS, _KEYS)
     bounds = _bounds(image.extra)
-    token = checkpoint.token_id(IMAGE)
-    declared = checkpoint.config.get("image_token_id", token)
-    if token is None or token != declared:
-        raise ConfigRefused(f"the tokenizer gives {IMAGE} the id {token}, config.json says {declared}")
+    token = require_token(checkpoint, IMAGE, "image_token_id")
     patch, merge = image.extra["patch_size"], image.extra["merge_size"]
     layout = PatchLayout((patch, patch), merge=merge, temporal=image.extra["temporal_patch_size"])
     return ModelSpec(
@@ -86,9 +78,9 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         placeholders={Modality.IMAGE: IMAGE},
         structural=STRUCTURAL,
         plan_image=partial(_plan, image, layout, bounds, token),
-        layout=partial(_layout, layout.row_size()),
+        layout=partial(rows_with_grids, flat_row),
         table=image.table,
-        token_types=_token_types,
+        token_types=image_token_types,
         positions=partial(_positions, merge),
         settings=image.settings(),
         oracle="transformers Qwen2VLImageProcessor (torchvision backend) and Qwen2VLImageProcessorPil",
@@ -127,31 +119,7 @@ def _plan(
             f"min_pixels {low} and max_pixels {high}: 0 < min_pixels <= max_pixels is allowed"
         )
     target = smart_resize(size, layout.patch[0] * layout.merge, low, high)
-    piece = Piece(size, target, target, layout, image.resample)
-    down, across = piece.grid
-    count = down * across // layout.merge**2
-    return MediaPlan(
-        modality=Modality.IMAGE,
-        grid=Grid(GridKind.PATCHES, (1, down, across)),
-        token_count=count,
-        run=(RunToken(token, count),),
-        size=size,
-        resized=target,
-        pieces=(TensorPiece("pixel_values", piece),),
-    )
-
-
-def _layout(row_size: int, plans: Sequence[MediaPlan]) -> TensorLayout:
-    grids = np.array([plan.grid.shape for plan in plans], np.int64).reshape(-1, 3)
-    return concatenated_rows(plans, "pixel_values", (row_size,), {"image_grid_thw": grids})
-
-
-def _token_types(ids: IdArray, spans: Sequence[ItemSpan]) -> npt.NDArray[np.uint8]:
-    types = np.zeros(len(ids), np.uint8)
-    for span in spans:
-        for offset, length in span.ranges:
-            types[offset : offset + length] = 1
-    return types
+    return patch_plan(Piece(size, target, target, layout, image.resample), token, layout.merge)
 
 
 def _positions(merge: int, ids: IdArray, spans: Sequence[ItemSpan]) -> tuple[IdArray, IdArray]:

@@ -1,0 +1,197 @@
+"""What the oracles run: per family a processor of transformers, its settings, and images by size.
+
+It knows nothing of the service: the oracle environment has none.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+Size = tuple[int, int]
+CLIP = {
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+}
+HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+SIZES: tuple[tuple[Size, ...], ...] = (
+    *(((1, 1),), ((57, 83),), ((4, 700),), ((448, 448),), ((560, 280),), ((477, 641),), ((700, 500),)),
+    ((57, 83), (300, 140), (140, 300)),
+)
+LARGE: tuple[tuple[Size, ...], ...] = (((3000, 4000),), ((1080, 1920),), ((1080, 1920), (2400, 1080)))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A processor of transformers and the files that a checkpoint would have.
+
+    `image` is preprocessor_config.json, `processor` processor_config.json, `config` config.json. `slot` is
+    what a template writes per image, `placeholder` the token of it that is replaced. `attributes` are
+    special tokens by the name under which the tokenizer knows them, `tokens` further added tokens. Tensors
+    of `sizes` are compared in full, of `large` by shape.
+    """
+
+    processor_class: str
+    image_class: str
+    placeholder: str
+    slot: str
+    architecture: str
+    image: Mapping[str, Any]
+    tokens: Sequence[str] = ()
+    processor: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    companions: Mapping[str, str] = field(default_factory=dict)
+    sizes: Sequence[Sequence[Size]] = SIZES
+    large: Sequence[Sequence[Size]] = LARGE
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """All added tokens, each once, in the order of their ids."""
+        return tuple(dict.fromkeys([self.placeholder, *self.attributes.values(), *self.tokens]))
+
+    def cases(self) -> list[tuple[Sequence[Size], bool]]:
+        """Sizes of the images of each case, and whether their pixels are compared."""
+        return [(sizes, True) for sizes in self.sizes] + [(sizes, False) for sizes in self.large]
+
+    def prompt(self, count: int) -> str:
+        """A prompt with `count` images, two of them adjacent."""
+        text = "a\n"
+        for index in range(count):
+            text += self.slot + ("\n b" if index % 2 else "")
+        return text + "\nz"
+
+
+def image(size: Size) -> np.ndarray:
+    """A picture uint8 [H, W, 3] with smooth parts, edges and noise, the same on every machine."""
+    height, width = size
+    y, x = np.mgrid[:height, :width]
+    base = np.stack([(3 * x + y) % 256, (x * y // 7) % 256, (5 * y - 2 * x) % 256], axis=-1)
+    noise = np.random.default_rng([height, width]).integers(0, 64, base.shape)
+    return np.clip(base + noise - 32, 0, 255).astype(np.uint8)
+
+
+def build_tokenizer(family: Family) -> Tokenizer:
+    """Bytes as tokens, their value as id; two newlines merge; added tokens from 300 on."""
+    letters = _letters()
+    vocabulary = {letter: byte for byte, letter in enumerate(letters)}
+    newline = letters[10]
+    vocabulary[newline * 2], vocabulary[newline * 4] = 256, 257
+    unused = {f"unused{i}": i for i in range(258, 300)}
+    merges = [(newline, newline), (newline * 2, newline * 2)]
+    tokenizer = Tokenizer(models.BPE({**vocabulary, **unused}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in family.added])
+    return tokenizer
+
+
+def token_id(family: Family, spelling: str) -> int | None:
+    """The id of an added token."""
+    return 300 + family.added.index(spelling) if spelling in family.added else None
+
+
+def digest(array: np.ndarray) -> str:
+    """SHA-256 in hex over the elements in C order."""
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def run_lengths(ids: Sequence[int]) -> list[list[int]]:
+    """[[id, count], ...]"""
+    runs: list[list[int]] = []
+    for id in ids:
+        if runs and runs[-1][0] == id:
+            runs[-1][1] += 1
+        else:
+            runs.append([int(id), 1])
+    return runs
+
+
+def _letters() -> list[str]:
+    """The letter that stands for each byte in a byte-level vocabulary."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = (byte for byte in range(256) if byte not in shown)
+    letters = {byte: chr(byte) for byte in shown} | {byte: chr(256 + i) for i, byte in enumerate(hidden)}
+    return [letters[byte] for byte in range(256)]
+
+
+def _qwen(patch: int, low: int, high: int, mean_std: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        **mean_std,
+        "size": {"shortest_edge": low, "longest_edge": high},
+        "patch_size": patch,
+        "temporal_patch_size": 2,
+        "merge_size": 2,
+    }
+
+
+_QWEN_SLOT = "<|vision_start|><|image_pad|><|vision_end|>"
+_QWEN_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|video_pad|>")
+_GLM_SLOT = "<|begin_of_image|><|image|><|end_of_image|>"
+_GLM_TOKENS = (
+    *("<|begin_of_image|>", "<|end_of_image|>"),
+    *("<|begin_of_video|>", "<|end_of_video|>", "<|video|>"),
+)
+
+
+def _qwen_family(processor: str, architecture: str, image: Mapping[str, Any]) -> Family:
+    return Family(
+        processor_class=processor,
+        image_class="Qwen2VLImageProcessor",
+        placeholder="<|image_pad|>",
+        slot=_QWEN_SLOT,
+        architecture=architecture,
+        image=image,
+        tokens=_QWEN_TOKENS,
+        companions={"video_processor": "Qwen2VLVideoProcessor"},
+        sizes=(*SIZES, ((27, 332),), ((30, 305),), ((484, 1024),), ((1, 200),)),
+    )
+
+
+def _glm_family(name: str, architecture: str, image_class: str, image: Mapping[str, Any]) -> Family:
+    return Family(
+        processor_class=f"{name}Processor",
+        image_class=image_class,
+        placeholder="<|image|>",
+        slot=_GLM_SLOT,
+        architecture=architecture,
+        image={"image_processor_type": image_class, **CLIP, **image},
+        tokens=_GLM_TOKENS,
+        companions={"video_processor": f"{name}VideoProcessor"},
+        sizes=(*SIZES, ((10, 1500),)),
+    )
+
+
+FAMILIES: dict[str, Family] = {
+    "qwen2_vl": _qwen_family(
+        "Qwen2VLProcessor", "Qwen2VLForConditionalGeneration", _qwen(14, 3136, 12845056, CLIP)
+    ),
+    "qwen2_5_vl": _qwen_family(
+        "Qwen2_5_VLProcessor", "Qwen2_5_VLForConditionalGeneration", _qwen(14, 3136, 1003520, CLIP)
+    ),
+    "qwen3_vl": _qwen_family(
+        "Qwen3VLProcessor", "Qwen3VLForConditionalGeneration", _qwen(16, 65536, 16777216, HALF)
+    ),
+    "glm4v": _glm_family(
+        "Glm4v",
+        "Glm4vForConditionalGeneration",
+        "Glm4vImageProcessor",
+        {"size": {"shortest_edge": 12544, "longest_edge": 47040000}, "patch_size": 14, "merge_size": 2},
+    ),
+    "glm46v": _glm_family(
+        "Glm46V",
+        "Glm46VForConditionalGeneration",
+        "Glm46VImageProcessor",
+        {"size": {"shortest_edge": 12544, "longest_edge": 9633792}},
+    ),
+    "glm5_next": _glm_family(
+        "Glm5Next",
+        "Glm5NextForConditionalGeneration",
+        "Glm5NextImageProcessor",
+        {"patch_expand_factor": 1, "min_image_tokens": 16, "max_image_tokens": 8000},
+    ),
+}
