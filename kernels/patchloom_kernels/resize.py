@@ -3,7 +3,9 @@
 """The first pass of a resize in Triton: a tile of source pixels into a tile of words.
 
 A word holds one pixel, red in the low byte. Sums are int32 in units of 2 ** -22 (filters.py), rounded
-and clamped to a level after each pass. Loops run over the taps; nothing is unrolled by filter size.
+and clamped to a level after each pass. Loops run over the taps; nothing is unrolled by filter size. They are
+spelled with `while` because Triton 3.6's interpreter cannot take a tensor as the bound of a range
+under numpy 2.4 and later.
 """
 
 import triton
@@ -38,8 +40,10 @@ def first_pass(
     BLOCK_COLUMNS: tl.constexpr,
 ):
     """Blend along one axis; `row` and `column` count outputs on that axis and source pixels on the other."""
-    for top in range(0, rows, BLOCK_ROWS):
-        for left in range(0, columns, BLOCK_COLUMNS):
+    top = 0
+    while top < rows:
+        left = 0
+        while left < columns:
             i = top + tl.arange(0, BLOCK_ROWS)
             j = left + tl.arange(0, BLOCK_COLUMNS)
             live = (i < rows)[:, None] & (j < columns)[None, :]
@@ -53,7 +57,8 @@ def first_pass(
             red = tl.full((BLOCK_ROWS, BLOCK_COLUMNS), HALF, tl.int32)
             green = red
             blue = red
-            for tap in range(taps):
+            tap = 0
+            while tap < taps:
                 weight = tl.load(table + (1 + tap) * outs + out, mask=seen, other=0)
                 # weights behind the last source pixel are 0
                 at = tl.minimum(first + tap, limit - 1)
@@ -66,5 +71,8 @@ def first_pass(
                 red += weight * tl.load(pixel, mask=live, other=0).to(tl.int32)
                 green += weight * tl.load(pixel + 1, mask=live, other=0).to(tl.int32)
                 blue += weight * tl.load(pixel + 2, mask=live, other=0).to(tl.int32)
+                tap += 1
             word = to_level(red) | (to_level(green) << 8) | (to_level(blue) << 16)
             tl.store(scratch + (i * columns)[:, None] + j[None, :], word, mask=live)
+            left += BLOCK_COLUMNS
+        top += BLOCK_ROWS
