@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from patchloom_service.errors import InvalidAudio, UnsupportedContent
+from patchloom_service.media.containers.bounded import bounded
 from patchloom_service.models.base import AudioInfo
 from patchloom_service.types import AudioPart
 
@@ -85,7 +86,7 @@ def _wav(data: bytes) -> _Clip:
         raise InvalidAudio("these bytes are no wav file; send RIFF or RF64 with WAVE")
     kind: tuple[int, int, int, int, int] | None = None
     long_size: int | None = None
-    for name, size, start in _chunks(data):
+    for name, size, start in bounded(_chunks(data), "wav has too many chunks"):
         if name == b"ds64" and size >= 16:
             long_size = struct.unpack_from("<Q", data, start + 8)[0]
         elif name == b"fmt ":

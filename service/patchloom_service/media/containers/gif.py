@@ -1,11 +1,18 @@
 """GIF: the screen, the blocks up to frame 0, and whether another frame follows."""
 
+import re
 import struct
+from collections.abc import Iterator
+from itertools import count
 
 from patchloom_service.errors import InvalidImage
+from patchloom_service.media.containers.bounded import bounded
 from patchloom_service.media.header import ImageFormat, ImageHeader
 
 SIGNATURES = (b"GIF87a", b"GIF89a")
+_BLOCK = re.compile(rb"[,;!]")
+_MAX_JUNK = 1 << 16
+_MAX_BLOCKS = 1 << 19  # of at most 255 bytes
 
 
 def read_header(data: bytes) -> ImageHeader:
@@ -47,27 +54,35 @@ def _behind_table(flags: int, position: int) -> int:
 
 def _next_frame(data: bytes, position: int) -> tuple[int, bool]:
     """(position of the next image descriptor or -1, whether a colour is transparent in it)."""
-    alpha = False
-    while position < len(data):
-        kind = data[position]
-        if kind == 0x2C:
-            return position, alpha
-        if kind == 0x3B:
+    alpha, junk = False, 0
+    for _ in bounded(count(), "gif has too many blocks"):
+        found = _BLOCK.search(data, position)
+        if not found or found[0] == b";":
             break
-        if kind == 0x21:
-            if data[position + 1] == 0xF9 and data[position + 2]:
-                alpha = alpha or bool(data[position + 3] & 1)
-            position = _skip_blocks(data, position + 2)
-        else:
-            position += 1
+        start = found.start()
+        junk += start - position
+        if junk > _MAX_JUNK:
+            raise InvalidImage("the gif has junk between its blocks")
+        if found[0] == b",":
+            return start, alpha
+        if data[start + 1] == 0xF9 and data[start + 2]:
+            alpha = alpha or bool(data[start + 3] & 1)
+        position = _skip_blocks(data, start + 2)
     return -1, alpha
 
 
 def _skip_blocks(data: bytes, position: int) -> int:
     """The position behind a chain of sub-blocks; beyond the data where the chain is cut off."""
+    for length in bounded(_lengths(data, position), "gif has too many blocks", _MAX_BLOCKS):
+        position += 1 + length
+    return position
+
+
+def _lengths(data: bytes, position: int) -> Iterator[int]:
+    """The lengths of a chain of sub-blocks, with the zero at its end."""
     while position < len(data):
         length = data[position]
-        position += 1 + length
+        yield length
         if not length:
-            break
-    return position
+            return
+        position += 1 + length

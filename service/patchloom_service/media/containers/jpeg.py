@@ -1,14 +1,17 @@
 """JPEG: marker segments up to the first scan."""
 
+import re
 import struct
 from collections.abc import Iterator
 
 from patchloom_service.errors import InvalidImage, LimitExceeded, UnsupportedContent
+from patchloom_service.media.containers.bounded import bounded
 from patchloom_service.media.header import ImageFormat, ImageHeader
 from patchloom_service.media.orientation import orientation
 
 SIGNATURE = b"\xff\xd8\xff"
 _SOS, _EOI = 0xDA, 0xD9
+_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")  # fill bytes and bare markers are passed over
 _FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF}
 _PROGRESSIVE = 0xC2
 _DECODABLE = {0xC0, 0xC1, _PROGRESSIVE}
@@ -20,7 +23,8 @@ _MAX_SCANS = 100
 def read_header(data: bytes) -> ImageHeader:
     """Size, kind and orientation, from what stands before the first scan."""
     frame: tuple[int, memoryview] | None = None
-    exif, xmp = b"", None
+    exif: list[memoryview] = []
+    xmp = None
     view = memoryview(data)
     for marker, start, end in _segments(data):
         body = view[start + 4 : end]
@@ -29,14 +33,14 @@ def read_header(data: bytes) -> ImageHeader:
                 raise InvalidImage("the jpeg has two frame headers")
             frame = marker, body
         elif marker == 0xE1 and body[:6] == _EXIF:
-            exif += bytes(body[6:] if exif else body)
+            exif.append(body[6:])
         elif marker == 0xE1 and body[: len(_XMP)] == _XMP:
             xmp = bytes(body[len(_XMP) :])
         elif marker == _SOS and frame:
             _check_scans(data, start, frame)
     if frame is None:
         raise InvalidImage("the jpeg has no frame header before its pixels")
-    return _frame(*frame, orientation(exif, xmp))
+    return _frame(*frame, orientation(b"".join(exif), xmp))
 
 
 def _check_scans(data: bytes, start: int, frame: tuple[int, memoryview]) -> None:
@@ -79,24 +83,20 @@ def bare(data: bytes) -> bytes:
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    return bounded(_all_segments(data), "jpeg has too many segments")
+
+
+def _all_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """(marker, start of the segment, its end) up to and with the first SOS."""
-    position = 2
-    while True:
-        position = data.find(b"\xff", position)
-        while 0 <= position < len(data) - 1 and data[position + 1] == 0xFF:
-            position += 1
-        if position < 0 or position + 4 > len(data):
-            raise InvalidImage("the jpeg ends before its pixels")
-        marker = data[position + 1]
-        if marker == _EOI:
-            raise InvalidImage("the jpeg ends before its pixels")
-        if marker in (0x00, 0x01, 0xD8) or 0xD0 <= marker <= 0xD7:
-            position += 2
-            continue
-        end = position + 2 + struct.unpack_from(">H", data, position + 2)[0]
-        if end < position + 4 or end > len(data):
+    end = 2
+    while (found := _MARKER.search(data, end)) and found[0][1] != _EOI:
+        start = found.start()
+        if start + 4 > len(data):
+            break
+        end = start + 2 + struct.unpack_from(">H", data, start + 2)[0]
+        if end < start + 4 or end > len(data):
             raise InvalidImage("a jpeg segment is cut off")
-        yield marker, position, end
-        if marker == _SOS:
+        yield found[0][1], start, end
+        if found[0][1] == _SOS:
             return
-        position = end
+    raise InvalidImage("the jpeg ends before its pixels")

@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Iterator
 
 from patchloom_service.errors import InvalidImage
+from patchloom_service.media.containers.bounded import bounded
 from patchloom_service.media.header import ImageFormat, ImageHeader
 from patchloom_service.media.orientation import orientation
 
@@ -79,6 +80,10 @@ def _ihdr(data: bytes) -> tuple[int, int, int, int]:
 
 
 def _spans(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    return bounded(_all_spans(data), "png has too many chunks")
+
+
+def _all_spans(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     """(name, start of the chunk, end of its body) up to IEND; a chunk cut off ends with the data."""
     start = len(SIGNATURE)
     while start + 8 <= len(data):

@@ -3,7 +3,8 @@
 import struct
 from dataclasses import dataclass
 
-from patchloom_service.errors import InvalidImage, UnsupportedContent
+from patchloom_service.errors import InvalidImage, LimitExceeded, UnsupportedContent
+from patchloom_service.media.containers.bounded import MAX_PIECES
 from patchloom_service.media.header import ImageFormat, ImageHeader
 from patchloom_service.media.orientation import orientation
 
@@ -13,6 +14,7 @@ _ORIENTATION, _SAMPLES, _TILE_WIDTH, _TILE_HEIGHT, _EXTRA, _FORMAT = 274, 277, 3
 _XMP = 700
 _SCALARS = {256, 257, 259, 262, 266, 277, 278, 284, 292, 293, 317, 322, 323, 531}
 _ARRAYS = {258, 273, 279, 320, 324, 325, 338, 339, 347, 529, 530, 532}
+_PIECES = {273, 279, 324, 325}
 _UNIT = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 _UNSIGNED = {1: "B", 3: "H", 4: "L", 13: "L", 16: "Q"}
 _COMPRESSIONS = {
@@ -135,6 +137,8 @@ def _tags(data: bytes, endian: str, big: bool) -> dict[int, _Tag]:
     if count > (len(data) - first) // step:
         raise InvalidImage("the tiff ends inside its directory")
     tags: dict[int, _Tag] = {}
+    if count > MAX_PIECES:
+        raise LimitExceeded(f"the tiff has {count} tags; at most {MAX_PIECES} are allowed")
     for entry in range(first, first + step * count, step):
         tag, kind, values = struct.unpack_from(form, data, entry)
         wanted = tag in _SCALARS or tag in _ARRAYS or tag in (_ORIENTATION, _XMP)
@@ -145,6 +149,8 @@ def _tags(data: bytes, endian: str, big: bool) -> dict[int, _Tag]:
             start = struct.unpack_from(endian + ("Q" if big else "L"), data, start)[0]
         if start + values * _UNIT[kind] > len(data):
             raise InvalidImage(f"the value of tiff tag {tag} lies outside of the file")
+        if tag in _PIECES and values > MAX_PIECES:
+            raise LimitExceeded(f"the tiff has {values} strips or tiles; at most {MAX_PIECES} are allowed")
         tags[tag] = _Tag(kind, values, start)
     return tags
 

@@ -4,6 +4,7 @@ import struct
 from collections.abc import Iterator
 
 from patchloom_service.errors import InvalidImage
+from patchloom_service.media.containers.bounded import bounded
 from patchloom_service.media.header import ImageFormat, ImageHeader
 from patchloom_service.media.orientation import orientation
 
@@ -12,7 +13,7 @@ _ANIMATION, _XMP, _EXIF, _ALPHA = 0x02, 0x04, 0x08, 0x10
 
 def read_header(data: bytes) -> ImageHeader:
     """Canvas size, alpha and orientation."""
-    chunks = list(_chunks(data))
+    chunks = list(bounded(_chunks(data), "webp has too many chunks"))
     if not chunks:
         raise InvalidImage("the webp has no chunks")
     name, body = chunks[0]
