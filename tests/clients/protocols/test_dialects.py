@@ -3,6 +3,8 @@
 import copy
 import inspect
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,6 +71,38 @@ def check(sdk_type, value):
     """Validates a value by an SDK's type; the adapter must outlive the lazily validated iterables."""
     adapter = TypeAdapter(sdk_type)
     exhaust(adapter.validate_python(value))
+
+
+def test_results_out_of_order_keep_their_ids_and_their_order():
+    body = history("parallel_out_of_order")["chat"]
+    converted = convert("chat", body).conversation.messages
+    calls = [call.id for message in converted for call in message.tool_calls]
+    results = [
+        (message.tool_call_id, [part.WhichOneof("part") for part in message.content])
+        for message in converted
+        if message.role == pb.ROLE_TOOL
+    ]
+    assert calls == ["call_a", "call_b", "call_c"]
+    assert results == [
+        ("call_c", ["text"]),
+        ("call_a", ["text", "image", "text"]),
+        ("call_b", ["image"]),
+    ]
+
+
+def test_an_error_flag_means_the_same_in_chat_and_anthropic():
+    (chat,) = messages("chat", {"role": "tool", "tool_call_id": "a", "content": "x", "is_error": True})
+    block = {"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": True}
+    assert messages("messages", {"role": "user", "content": [block]}) == [chat]
+
+
+def test_converters_import_no_array_image_or_transport_library():
+    code = (
+        "import sys, patchloom_client.protocols;"
+        "print([n for n in ('torch', 'numpy', 'PIL', 'grpc', 'pydantic') if n in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
 
 
 def exhaust(value):
@@ -450,3 +484,35 @@ def test_any_json_converts_or_raises_a_typed_error_in_its_own_words(dialect, bod
         said = str(error)
     assert len(said) <= 1024
     assert repr(body) == repr(before)
+
+
+def places(value, path=()):
+    """The path of every value inside a body."""
+    yield path
+    entries = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in entries:
+        if isinstance(item, dict | list):
+            yield from places(item, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def replaced(value, path, new):
+    """A copy of a body with another value at a path."""
+    if not path:
+        return new
+    copied = copy.copy(value)
+    copied[path[0]] = replaced(value[path[0]], path[1:], new)
+    return copied
+
+
+@pytest.mark.parametrize("dialect", [*DIALECTS, "normalized"])
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_real_history_with_one_wrong_value_converts_or_raises_a_typed_error(dialect, data):
+    body = data.draw(st.sampled_from(REAL))[dialect]
+    body = replaced(body, data.draw(st.sampled_from(list(places(body)))), data.draw(VALUES | WORDS))
+    assert len(outcome(dialect, body)) <= 1024
+
+
+REAL = [history(name) for name in NAMES]
