@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tokenizers
+from patchloom_service.chat.jinja_template import TemplateLimits
 from patchloom_service.chat.normalize import harvest, normalize
 from patchloom_service.chat.render import JinjaRenderer
 from patchloom_service.chat.tokenize import Tokenizer
@@ -70,11 +71,24 @@ def zoo(name: str) -> str:
     return (TEMPLATES / f"{name}.jinja").read_text(encoding="utf-8")
 
 
-def zoo_renderer(source: str, architectures: Sequence[str] = ()) -> JinjaRenderer:
+def zoo_renderer(source: str, limits: TemplateLimits | None = None) -> JinjaRenderer:
     """A renderer of a template that uses the control tokens above."""
     tokenizer = Tokenizer(byte_tokenizer(), {}).guarded(source, MEDIA)
     structural = ("<|vision_start|>", "<|vision_end|>")
-    return JinjaRenderer(source, tokenizer, PLACEHOLDERS, structural, architectures)
+    return JinjaRenderer(source, tokenizer, PLACEHOLDERS, structural, limits=limits)
+
+
+def official_renderer(
+    source: str,
+    placeholder: str,
+    added: Sequence[str] = (),
+    architectures: Sequence[str] = (),
+    bos: str = "<s>",
+) -> JinjaRenderer:
+    """A renderer of an official template, over a small tokenizer with the given control tokens."""
+    tokens = [tokenizers.AddedToken(t, special=True, normalized=False) for t in (bos, placeholder, *added)]
+    tokenizer = Tokenizer(byte_tokenizer(tokens), {"bos_token": bos}).guarded(source, [placeholder])
+    return JinjaRenderer(source, tokenizer, {Modality.IMAGE: placeholder}, (), architectures)
 
 
 def image() -> ImagePart:

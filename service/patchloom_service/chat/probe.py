@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from patchloom_service.chat.jinja_template import ChatTemplate
-from patchloom_service.chat.spelling import Alternate
+from patchloom_service.chat.spelling import Alternate, SlotText, read_flags
 from patchloom_service.chat.template_messages import Shape
 from patchloom_service.chat.tokenize import Tokenizer
 from patchloom_service.errors import PatchloomError
@@ -191,6 +191,9 @@ class _Prober:
         spelling = self.placeholders.get(Modality.IMAGE, "")
         return sum(match.spelling == spelling for match in self.tokenizer.find_control(text))
 
+    def system(self, text: str) -> dict[str, Any]:
+        return _message("system", self._framing(Role.SYSTEM, text))
+
     def ask(self) -> dict[str, Any]:
         return _message("user", self._framing(Role.USER, _ASK))
 
@@ -248,11 +251,9 @@ def probe(
         arguments=arguments,
         null_content=_null_content(prober),
         later_system=prober.fate(
-            [_message("system", _ONE), prober.ask(), prober.say(), _message("system", _TWO), prober.ask()],
-            _ONE,
-            _TWO,
+            [prober.system(_ONE), prober.ask(), prober.say(), prober.system(_TWO), prober.ask()], _ONE, _TWO
         ),
-        developer=prober.fate([_message("developer", _ONE), prober.ask()], _ONE),
+        developer=prober.fate([prober.system(_ONE) | {"role": "developer"}, prober.ask()], _ONE),
         structured=prober.fate(prober.framed(Role.TOOL, [{"name": "Qprobetool", "output": _ONE}]), _ONE),
         reasoning=prober.fate([prober.ask(), prober.say(reasoning_content=_ONE, reasoning=_ONE)], _ONE),
         tools=_tools(prober),
@@ -371,7 +372,36 @@ def _alternate(prober: _Prober, modality: Modality, spelling: str, name: str) ->
         return None
     if not prober.tokenizer.find_control(text) or _prints(text):
         return None
-    return Alternate(type=name, own=own_text, before=slot.start - head, text=text)
+    alternate = Alternate(type=name, own=own_text, before=slot.start - head, text=text)
+    return alternate if _keeps_place(prober, modality, alternate) else None
+
+
+def _keeps_place(prober: _Prober, modality: Modality, alternate: Alternate) -> bool:
+    """Whether the alternate stands where the modality would: not in a loop of its own, for example."""
+    own, other = {"type": modality.value}, {"type": alternate.type}
+    ask, say = prober.ask(), prober.say()
+
+    def apart(first: dict[str, str], second: dict[str, str]) -> Messages:
+        return [_message("user", [_text(_ONE), first]), say, _message("user", [_text(_TWO), second])]
+
+    def together(first: dict[str, str], second: dict[str, str]) -> Messages:
+        return [_message("user", [_text(_ONE), first, _text(_TWO), second]), say, ask]
+
+    for arrange in (together, apart):
+        base = prober.render(arrange(own, own))
+        if base is None:
+            continue
+        spelling = prober.placeholders[modality]
+        slots = [
+            SlotText(match.start, match.end, modality)
+            for match in prober.tokenizer.find_control(base)
+            if match.spelling == spelling
+        ]
+        texts = prober.render(arrange(own, other)), prober.render(arrange(other, own))
+        flags = [read_flags(base, slots, {modality: alternate}, text or "") for text in texts]
+        if None in flags or sorted(map(tuple, filter(None, flags))) != [(False, True), (True, False)]:
+            return False
+    return True
 
 
 def _common(one: str, two: str) -> int:

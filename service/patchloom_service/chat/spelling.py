@@ -121,7 +121,7 @@ def spell(
     for bit in range(count.bit_length()):
         chosen = {i for i in range(count) if (i + 1) >> bit & 1}
         text = render_as({item: alternates[modalities[item]].type for item in chosen})
-        flags = _read_bit(base, slots, alternates, text)
+        flags = read_flags(base, slots, alternates, text)
         if flags is None:
             return None
         numbers = [number | flag << bit for number, flag in zip(numbers, flags, strict=True)]
@@ -132,10 +132,10 @@ def spell(
     return order if matching else None
 
 
-def _read_bit(
+def read_flags(
     base: str, slots: Sequence[SlotText], alternates: Mapping[Modality, Alternate], text: str
 ) -> list[bool] | None:
-    """Reads one render against `base`, left to right; None where anything else differs."""
+    """Which slots of `base` stand in `text` as their alternate; None where anything else differs."""
     flags: list[bool] = []
     at, last = 0, 0
     for slot in slots:
