@@ -46,7 +46,8 @@ def build(
 ) -> pb.PreprocessRequest:
     """The request of a conversation with the body's model and options, and the warnings so far."""
     if not messages:
-        raise InvalidMessage("a conversation needs at least one message", "messages")
+        path = "input" if "input" in body else "messages"
+        raise InvalidMessage("a conversation needs at least one message", path)
     request = pb.PreprocessRequest(
         model=model_name(body),
         conversation=pb.Conversation(messages=messages, tools=tools),

@@ -60,7 +60,7 @@ _REFUSED = {
     "function_call": "function_call is not supported; send tools and tool_choice",
     "web_search_options": "web search is not supported; send function tools",
 }
-_IMAGE_URL_KEYS = frozenset(("url", *_parts.SIZE_KEYS, "media_type"))
+_IMAGE_URL_KEYS = ("url", *_parts.SIZE_KEYS)
 _IMAGE_KEYS = ("image", "url", "data_uri", "data", "base64", "content_key", "path")
 
 

@@ -299,6 +299,10 @@ def test_truncation_and_compression_that_are_asked_for_give_warnings():
     assert not convert(USER, truncation="disabled", image={"context_compression": "auto"}).warnings
 
 
+def test_no_items_are_refused():
+    assert refusal()[:2] == ("INVALID_MESSAGE", "input")
+
+
 def test_a_missing_input_is_refused():
     with pytest.raises(InvalidArgument) as caught:
         to_request({"model": "m"})
