@@ -69,15 +69,13 @@ def decode(
     others may be strided. Grayscale is three equal channels; 16-bit samples keep their upper byte,
     12-bit ones their upper 8 bits; transparent pixels lie on `background`; of an animation it is
     frame 0; colour profiles are ignored. `allocate(shape)` gives the memory where that can be
-    chosen, uint8 of any content; the result may lie elsewhere. InvalidImage for a damaged file,
+    chosen, uint8 of any content; the result may lie elsewhere even then. InvalidImage for a damaged file,
     OutOfMemory where memory does not suffice. Heavy parts release the interpreter lock.
     """
     try:
         pixels = decode_fast(data, header, background, allocate)
         if pixels is None:
             pixels = by_pillow(data, header, background)
-    except _DAMAGE as error:
-        raise InvalidImage(f"the {header.format} is damaged and does not decode") from error
     except MemoryError as error:
         raise OutOfMemory(f"no memory for {header.pixels} pixels") from error
     return upright(pixels, header.orientation)
@@ -117,13 +115,18 @@ def by_pillow(data: bytes, header: ImageHeader, background: Colour) -> Pixels:
 
 def _load(data: bytes, header: ImageHeader, rawmode: str = "") -> Image.Image:
     """The decoded image in Pillow's own mode; `rawmode` replaces how its samples are read."""
-    image = _PLUGINS[header.format](io.BytesIO(CONTAINERS[header.format].bare(data)))
+    bare = io.BytesIO(CONTAINERS[header.format].bare(data))
     height, width = header.stored_size
-    if image.size != (width, height):
-        raise InvalidImage(f"the {header.format} contradicts itself about its size")
-    if rawmode:
-        image.tile = [tile._replace(args=rawmode) for tile in image.tile]
-    image.load()
+    try:
+        # The plugin itself and not Image.open, which would judge the size by a process-wide setting.
+        image = _PLUGINS[header.format](bare)
+        if image.size != (width, height):
+            raise InvalidImage(f"the {header.format} contradicts itself about its size")
+        if rawmode:
+            image.tile = [tile._replace(args=rawmode) for tile in image.tile]
+        image.load()
+    except _DAMAGE as error:
+        raise InvalidImage(f"the {header.format} is damaged and does not decode") from error
     return image
 
 

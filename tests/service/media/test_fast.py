@@ -85,3 +85,8 @@ def test_a_jpeg_that_is_larger_than_its_header_said_is_not_written():
     header = probe(data, 1 << 24)
     smaller = ImageHeader(header.format, (8, 8))
     assert decode_fast(data, smaller, (0, 0, 0), lambda shape: np.empty(shape, np.uint8)) is None
+
+
+def test_without_the_optional_package_pillow_decodes_jpeg(monkeypatch):
+    monkeypatch.setattr("patchloom_service.media.fast.simplejpeg", None)
+    assert fast(encode(photo((8, 8)), "JPEG")) is None
