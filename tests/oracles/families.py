@@ -194,4 +194,23 @@ FAMILIES: dict[str, Family] = {
         "Glm5NextImageProcessor",
         {"patch_expand_factor": 1, "min_image_tokens": 16, "max_image_tokens": 8000},
     ),
+    "kimi_k25": Family(
+        processor_class="Kimi_K25Processor",
+        image_class="Kimi_K25ImageProcessor",
+        placeholder="<|media_pad|>",
+        slot="<|media_begin|>image<|media_content|><|media_pad|><|media_end|>",
+        architecture="Kimi_K25ForConditionalGeneration",
+        image={
+            "image_processor_type": "Kimi_K25ImageProcessor",
+            **HALF,
+            "size": {"max_height": 512, "max_width": 512},
+            "max_patches": 16384,
+            "patch_size": 14,
+            "merge_size": 2,
+        },
+        tokens=("<|media_begin|>", "<|media_content|>", "<|media_end|>"),
+        attributes={"image_token": "<|media_pad|>", "video_token": "<|kimi_k25_video_placeholder|>"},
+        companions={"video_processor": "Kimi_K25VideoProcessor"},
+        large=(*LARGE, ((7200, 20),)),
+    ),
 }

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+import transformers
 from patchloom_kernels.cpu.resize import resize_patchify
 from patchloom_kernels.layout import Parity
 from patchloom_kernels.normalize import Dtype
@@ -28,6 +30,7 @@ from patchloom_service.types import (
     SourceKind,
     TextSegment,
 )
+from PIL import Image
 
 from tests.oracles.families import FAMILIES, Family, build_tokenizer, digest, image, run_lengths, token_id
 
@@ -61,9 +64,13 @@ def golden(name: str) -> Sequence[Mapping[str, Any]]:
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))["cases"]
 
 
-def case_ids(name: str) -> list[str]:
-    """A name for each recorded case."""
-    return ["+".join(f"{h}x{w}" for h, w in case["sizes"]) for case in golden(name)]
+def cases(*names: str) -> list[Any]:
+    """A pytest parameter (family, index) for each recorded case."""
+    return [
+        pytest.param(name, index, id=f"{name}-" + "+".join(f"{h}x{w}" for h, w in case["sizes"]))
+        for name in names
+        for index, case in enumerate(golden(name))
+    ]
 
 
 def plans_of(spec: ModelSpec, sizes: Sequence[Size]) -> list[MediaPlan]:
@@ -137,6 +144,18 @@ def assert_equals_processor(name: str, index: int) -> None:
             recorded = case["tensors"][tensor.name]
             assert (tensor.name, dtype.value) == (tensor.name, recorded["dtype"])
             assert digest(tensors[tensor.name]) == recorded["sha256"], tensor.name
+
+
+def assert_equals_pil(name: str, sizes: Sequence[Size]) -> None:
+    """The tensors of images of these sizes equal those of the family's PIL class, in its Pillow's mode."""
+    family = FAMILIES[name]
+    settings = {key: value for key, value in family.image.items() if key != "image_processor_type"}
+    processor = getattr(transformers, f"{family.image_class}Pil")(**settings)
+    pictures = [Image.fromarray(image(size)) for size in sizes]
+    want = processor([pictures] if name == "llava_onevision" and len(sizes) > 1 else pictures)
+    made = tensors_of(build(name), sizes, Parity.PILLOW13, Dtype.FLOAT32)
+    for key, value in made.items():
+        np.testing.assert_array_equal(value, np.array(want[key]), strict=False, err_msg=key)
 
 
 def assert_slices_cover(spec: ModelSpec, sizes: Sequence[Size]) -> None:

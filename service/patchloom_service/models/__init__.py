@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from patchloom_service.models import qwen2_vl
+from patchloom_service.models import glm4v, glm5_next, inkling, internvl, kimi_k25, qwen2_vl
 from patchloom_service.models.base import Checkpoint, ModelSpec
 from patchloom_service.models.image_config import ConfigRefused
 
@@ -16,7 +16,7 @@ class Family(Protocol):
     def build(self, checkpoint: Checkpoint, /) -> ModelSpec: ...
 
 
-FAMILIES: tuple[Family, ...] = (qwen2_vl,)
+FAMILIES: tuple[Family, ...] = (qwen2_vl, glm4v, glm5_next, internvl, inkling, kimi_k25)
 """In the order in which they are asked."""
 
 

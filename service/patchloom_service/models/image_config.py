@@ -13,6 +13,7 @@ from patchloom_kernels.normalize import NormalizeFormula, NormalizeTable
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+HALF = (0.5, 0.5, 0.5)
 
 _RESAMPLE = {1: Resample.LANCZOS, 2: Resample.BILINEAR, 3: Resample.BICUBIC}
 _COMMON = frozenset(

@@ -7,10 +7,10 @@ import numpy as np
 from patchloom_service.models.base import IdArray, ItemSpan
 
 
-def mrope_positions(ids: IdArray, spans: Sequence[ItemSpan], merge: int) -> tuple[IdArray, IdArray]:
+def mrope_positions(merge: int, ids: IdArray, spans: Sequence[ItemSpan]) -> tuple[IdArray, IdArray]:
     """Positions int64 [3, tokens] (temporal, height, width) and delta int64 [1, 1].
 
-    Equals get_rope_index of transformers' Qwen2-VL, 2.5-VL and 3-VL models for images: text counts on in
+    Equals get_rope_index of transformers' Qwen-VL and GLM-4V models for images: text counts on in
     all three; the tokens of an image share the temporal position where it starts, add their row and
     column, and the text behind goes on after its longer side. Items stand in prompt order.
     """

@@ -1,6 +1,6 @@
 """Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5/3.6: smart_resize, merged patches, one run per image."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -9,8 +9,6 @@ from patchloom_kernels.layout import PatchLayout, Piece
 from patchloom_service.errors import InvalidMessage
 from patchloom_service.models.base import (
     Checkpoint,
-    IdArray,
-    ItemSpan,
     MediaPlan,
     ModelSpec,
     Size,
@@ -81,7 +79,7 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         layout=partial(rows_with_grids, flat_row),
         table=image.table,
         token_types=image_token_types,
-        positions=partial(_positions, merge),
+        positions=partial(mrope_positions, merge),
         settings=image.settings(),
         oracle="transformers Qwen2VLImageProcessor (torchvision backend) and Qwen2VLImageProcessorPil",
     )
@@ -120,7 +118,3 @@ def _plan(
         )
     target = smart_resize(size, layout.patch[0] * layout.merge, low, high)
     return patch_plan(Piece(size, target, target, layout, image.resample), token, layout.merge)
-
-
-def _positions(merge: int, ids: IdArray, spans: Sequence[ItemSpan]) -> tuple[IdArray, IdArray]:
-    return mrope_positions(ids, spans, merge)

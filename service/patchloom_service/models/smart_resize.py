@@ -8,11 +8,11 @@ from patchloom_service.models.base import Size
 MAX_ASPECT_RATIO = 200
 
 
-def smart_resize(size: Size, factor: int, min_pixels: int, max_pixels: int) -> Size:
+def smart_resize(size: Size, factor: int, min_pixels: int, max_pixels: int, frames: int = 1) -> Size:
     """The (height, width) that transformers' smart_resize (models/qwen2_vl) gives.
 
     Sides are rounded half to even to multiples of `factor`, then scaled by one float64 ratio where the
-    area leaves [min_pixels, max_pixels]. An aspect ratio over 200 is SizeRefused.
+    area of all `frames` leaves [min_pixels, max_pixels]. An aspect ratio over 200 is SizeRefused.
     """
     height, width = size
     ratio = max(size) / min(size)
@@ -22,14 +22,14 @@ def smart_resize(size: Size, factor: int, min_pixels: int, max_pixels: int) -> S
             f"at most {MAX_ASPECT_RATIO} is allowed"
         )
     rounded = round(height / factor) * factor, round(width / factor) * factor
-    area = rounded[0] * rounded[1]
+    area = frames * rounded[0] * rounded[1]
     if area > max_pixels:
-        beta = math.sqrt(height * width / max_pixels)
+        beta = math.sqrt(frames * height * width / max_pixels)
         return (
             max(factor, math.floor(height / beta / factor) * factor),
             max(factor, math.floor(width / beta / factor) * factor),
         )
     if area < min_pixels:
-        beta = math.sqrt(min_pixels / (height * width))
+        beta = math.sqrt(min_pixels / (frames * height * width))
         return math.ceil(height * beta / factor) * factor, math.ceil(width * beta / factor) * factor
     return rounded

@@ -10,6 +10,7 @@ from patchloom_kernels.normalize import Dtype
 from patchloom_service.errors import InvalidMessage, SizeRefused
 from patchloom_service.models.image_config import ConfigRefused
 from patchloom_service.types import ImageOptions
+from PIL import Image
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
@@ -18,21 +19,21 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 
 from tests.oracles.families import FAMILIES, image
 from tests.support.families import (
+    assert_equals_pil,
     assert_equals_processor,
     assert_slices_cover,
     build,
-    case_ids,
+    cases,
     expanded,
     plans_of,
     tensors_of,
 )
 
 LINE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
-CASES = [(name, index, case) for name in LINE for index, case in enumerate(case_ids(name))]
 SIZES = [(1, 1), (57, 83), (4, 700), (448, 448), (477, 641), (300, 140)]
 
 
-@pytest.mark.parametrize(("name", "index"), [c[:2] for c in CASES], ids=[f"{c[0]}-{c[2]}" for c in CASES])
+@pytest.mark.parametrize(("name", "index"), cases(*LINE))
 def test_ids_and_tensors_equal_the_processor(name, index):
     assert_equals_processor(name, index)
 
@@ -40,11 +41,7 @@ def test_ids_and_tensors_equal_the_processor(name, index):
 @pytest.mark.parametrize("name", LINE[1:3])
 @pytest.mark.parametrize("size", SIZES)
 def test_pixels_equal_the_pil_class(name, size):
-    settings = {k: v for k, v in FAMILIES[name].image.items() if k != "image_processor_type"}
-    want = Qwen2VLImageProcessorPil(**settings)(image(size), input_data_format="channels_last")
-    made = tensors_of(build(name), [size], Parity.PILLOW13, Dtype.FLOAT32)
-    np.testing.assert_array_equal(made["image_grid_thw"], want["image_grid_thw"])
-    np.testing.assert_array_equal(made["pixel_values"], want["pixel_values"])
+    assert_equals_pil(name, [size])
 
 
 @pytest.mark.parametrize(
@@ -132,9 +129,7 @@ def test_settings_that_cannot_be_reproduced_are_refused(settings):
 def test_settings_that_change_values_are_honoured(settings):
     made = tensors_of(build("qwen2_vl", **settings), [(57, 83)], Parity.PILLOW13, Dtype.FLOAT32)
     family = {k: v for k, v in FAMILIES["qwen2_vl"].image.items() if k != "image_processor_type"}
-    want = Qwen2VLImageProcessorPil(**{**family, **settings})(
-        image((57, 83)), input_data_format="channels_last"
-    )
+    want = Qwen2VLImageProcessorPil(**{**family, **settings})(Image.fromarray(image((57, 83))))
     np.testing.assert_array_equal(made["pixel_values"], np.asarray(want["pixel_values"], np.float32))
 
 
