@@ -4,7 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from patchloom_service.chat import internvl
 from patchloom_service.chat.inkling import InklingRenderer
+from patchloom_service.chat.internvl import InternVLChatRenderer
 from patchloom_service.chat.jinja_template import TemplateLimits
 from patchloom_service.chat.render import JinjaRenderer
 from patchloom_service.chat.tokenize import Tokenizer
@@ -66,7 +68,8 @@ def _renderer(
         return InklingRenderer(tokenizer), {"template": {"builtin": "inkling"}}
     if checkpoint.template is None:
         raise ConfigRefused("no chat template; add chat_template.jinja to the model directory")
-    renderer = JinjaRenderer(
+    kind = InternVLChatRenderer if internvl.ARCHITECTURE in checkpoint.architectures else JinjaRenderer
+    renderer = kind(
         checkpoint.template,
         tokenizer,
         spec.placeholders,

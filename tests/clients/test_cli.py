@@ -1,0 +1,254 @@
+"""The command line in this process: one JSON object on stdout, exit status 2 for an error."""
+
+import base64
+import functools
+import json
+
+import numpy as np
+import pytest
+from patchloom_client import local
+from patchloom_client.cli import main
+from safetensors import safe_open
+
+from bench.checkpoints import build_checkpoint
+from tests.support.pictures import encode, noise, solid
+from tests.support.tokenizers import CACHE
+
+
+LOAD = functools.cache(local.load_model)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return str(build_checkpoint("qwen2_5_vl", tmp_path_factory.mktemp("model"), cache_dir=CACHE))
+
+
+def uri(data, kind="png"):
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def image(data):
+    return {"type": "image_url", "image_url": {"url": uri(data)}}
+
+
+def call(*ids):
+    calls = [{"id": i, "type": "function", "function": {"name": f"see_{i}", "arguments": "{}"}} for i in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+RED, BLUE = encode(solid(56, 84, (255, 0, 0))), encode(solid(84, 56, (0, 0, 255)))
+AGENT = {
+    "messages": [
+        {"role": "user", "content": "look"},
+        call("a", "b"),
+        {"role": "tool", "tool_call_id": "b", "content": [{"type": "text", "text": "B:"}, image(BLUE)]},
+        {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "A:"}, image(RED)]},
+    ]
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_load(monkeypatch):
+    """A checkpoint is loaded once for all tests with the same settings; loading takes seconds."""
+    monkeypatch.setattr(local, "load_model", LOAD)
+
+
+@pytest.fixture
+def run(tmp_path, capsys, model):
+    def run(command, body, *flags):
+        path = tmp_path / "request.json"
+        path.write_text(json.dumps(body))
+        out = ["--out", str(tmp_path / "out.bin")] if command != "count" else []
+        status = main([command, str(path), "--model", model, *out, *flags])
+        printed = capsys.readouterr()
+        return status, json.loads(printed.out), tmp_path / "out.bin"
+
+    return run
+
+
+def tensors(path):
+    with safe_open(path, "np") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def test_preprocess_prints_the_documented_object_and_writes_the_tensors(run, model):
+    status, answer, path = run("preprocess", AGENT)
+    assert status == 0
+    assert list(answer)[:9] == [
+        "model",
+        "token_ids",
+        "token_types",
+        "items",
+        "tensors",
+        "warnings",
+        "fingerprint",
+        "timings_ms",
+        "counters",
+    ]
+    assert answer["model"] == model
+    first, second = answer["items"]
+    assert (first["path"], first["tool_call_id"]) == ("messages[2].content[1]", "b")
+    assert (second["path"], second["tool_call_id"]) == ("messages[3].content[1]", "a")
+    assert first["grid"] == {"kind": "patches", "shape": [1, 6, 4]}
+    assert first["ranges"] == [{"offset": first["ranges"][0]["offset"], "length": 6}]
+    written = tensors(path)
+    assert {n: {"dtype": str(t.dtype), "shape": list(t.shape)} for n, t in written.items()} == answer["tensors"]
+    assert written["image_grid_thw"].tolist() == [[1, 6, 4], [1, 4, 6]]
+
+
+def test_each_image_is_under_its_own_call_pixels_beside_unique_text(run, model):
+    _, answer, path = run("preprocess", AGENT)
+    pixels = tensors(path)["pixel_values"]
+    for item, channel in zip(answer["items"], (2, 0), strict=True):
+        rows = next(s for s in item["slices"] if s["tensor"] == "pixel_values")
+        mean = pixels[rows["start"] : rows["start"] + rows["count"]].reshape(rows["count"], 3, -1).mean((0, 2))
+        assert np.argmax(mean) == channel
+
+
+def test_count_gives_the_same_ids_without_decoding(run):
+    _, whole, _ = run("preprocess", AGENT)
+    status, counted, _ = run("count", AGENT)
+    assert status == 0
+    assert counted["token_ids"] == whole["token_ids"]
+    assert counted["tensors"] == {}
+    assert counted["counters"]["decodes"] == 0
+
+
+def test_count_does_not_notice_a_truncated_image_but_preprocess_refuses_it(run):
+    cut = encode(noise(64, 64), "JPEG")[:-128]
+    body = {"messages": [{"role": "user", "content": [image(cut)]}]}
+    assert run("count", body)[0] == 0
+    status, answer, _ = run("preprocess", body)
+    assert (status, answer["error"]["reason"]) == (2, "INVALID_IMAGE")
+    assert answer["error"]["field_path"] == "messages[0].content[0]"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bf16", "float16"])
+def test_dtype_and_parity_flags_reach_the_pixels(run, dtype):
+    _, answer, _ = run("preprocess", AGENT, "--dtype", dtype, "--parity", "pillow12")
+    name = {"bf16": "bfloat16"}.get(dtype, dtype)
+    assert answer["tensors"]["pixel_values"]["dtype"] == name
+
+
+def test_the_patchloom_key_of_the_file_sets_options_and_flags_win(run):
+    body = {**AGENT, "patchloom": {"dtype": "float16", "parity": "pillow13"}}
+    assert run("preprocess", body)[1]["tensors"]["pixel_values"]["dtype"] == "float16"
+    assert run("preprocess", body, "--dtype", "bf16")[1]["tensors"]["pixel_values"]["dtype"] == "bfloat16"
+
+
+def test_uint8_levels_expand_to_the_same_values(run):
+    _, _, path = run("preprocess", AGENT)
+    values = tensors(path)["pixel_values"]
+    _, answer, path = run("preprocess", AGENT, "--encoding", "uint8")
+    levels = tensors(path)
+    expansion = answer["tensors"]["pixel_values"]["expansion"]
+    assert expansion["shape"] == list(values.shape)
+    assert expansion["columns"] == "ctyx"
+    patches = levels["pixel_values"].reshape(-1, 3, 1, 14, 14)
+    channels = np.arange(3)[None, :, None, None, None]
+    looked_up = levels["pixel_values.table"][channels, patches]
+    doubled = np.repeat(looked_up, expansion["temporal"], axis=2).reshape(values.shape)
+    assert np.array_equal(doubled, values)
+
+
+def test_positions_are_added_on_request(run):
+    _, answer, path = run("preprocess", AGENT, "--positions")
+    written = tensors(path)
+    assert written["position_ids"].shape == (3, len(answer["token_ids"]))
+    assert written["rope_deltas"].shape == (1, 1)
+
+
+def test_show_messages_adds_the_normalized_messages(run):
+    _, answer, _ = run("count", AGENT, "--show-messages")
+    assert [m["role"] for m in answer["messages"]] == ["user", "assistant", "tool", "tool"]
+    assert answer["messages"][2]["name"] == "see_b"
+
+
+def test_known_content_keys_come_back_without_pixels(run):
+    _, answer, _ = run("preprocess", AGENT)
+    key = answer["items"][0]["content_key"]
+    _, again, path = run("preprocess", AGENT, "--known-content-keys", key)
+    assert [item["known"] for item in again["items"]] == [True, False]
+    assert again["items"][0]["slices"] == []
+    assert tensors(path)["image_grid_thw"].tolist() == [[1, 4, 6]]
+    assert again["token_ids"] == answer["token_ids"]
+
+
+def test_the_fingerprint_is_pinned_and_a_mismatch_is_refused(run):
+    fingerprint = run("count", AGENT)[1]["fingerprint"]
+    assert run("count", AGENT, "--expected-fingerprint", fingerprint)[0] == 0
+    status, answer, _ = run("count", AGENT, "--expected-fingerprint", fingerprint, "--dtype", "bf16")
+    assert (status, answer["error"]["reason"]) == (2, "FINGERPRINT_MISMATCH")
+    assert answer["error"]["status"] == "FAILED_PRECONDITION"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason", "path"),
+    [
+        ([{"type": "hologram"}], "UNSUPPORTED_CONTENT", "messages[0].content[0]"),
+        ([{"type": "image_url", "image_url": {"url": uri(b"not an image")}}], "INVALID_IMAGE", "messages[0].content[0]"),
+        ([{"type": "image_url", "image_url": {"url": "file:///etc/hostname"}}], "UNSUPPORTED_CONTENT", None),
+        ([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}], "FETCH_DISABLED", None),
+        (None, "INVALID_MESSAGE", "messages[0].content"),
+    ],
+)
+def test_bad_content_is_a_typed_error_with_its_place(run, content, reason, path):
+    status, answer, _ = run("preprocess", {"messages": [{"role": "user", "content": content}]})
+    assert (status, answer["error"]["reason"]) == (2, reason)
+    if path:
+        assert answer["error"]["field_path"].startswith(path)
+
+
+def test_an_unknown_role_is_refused(run):
+    status, answer, _ = run("count", {"messages": [{"role": "robot", "content": "x"}]})
+    assert (status, answer["error"]["reason"], answer["error"]["field_path"]) == (
+        2,
+        "INVALID_MESSAGE",
+        "messages[0].role",
+    )
+
+
+def test_a_thinking_part_in_a_tool_message_is_refused(run):
+    calls = {"role": "assistant", "tool_calls": [{"id": "a", "name": "f", "arguments": {}}]}
+    thought = {"role": "tool", "tool_call_id": "a", "content": [{"type": "thinking", "text": "x"}]}
+    body = {"messages": [calls, thought]}
+    status, answer, _ = run("count", body, "--protocol", "normalized")
+    assert (status, answer["error"]["reason"]) == (2, "INVALID_MESSAGE")
+    assert "assistant" in answer["error"]["message"]
+
+
+def test_the_pixel_limit_decides_before_decoding(run):
+    body = {"messages": [{"role": "user", "content": [image(RED)]}]}
+    status, answer, _ = run("count", body, "--max-image-pixels", "1000")
+    assert (status, answer["error"]["reason"]) == (2, "LIMIT_EXCEEDED")
+    assert "4704" in answer["error"]["message"]
+    assert "1000" in answer["error"]["message"]
+
+
+def test_the_prompt_limit_is_a_flag(run):
+    status, answer, _ = run("count", AGENT, "--max-prompt-tokens", "5")
+    assert (status, answer["error"]["reason"]) == (2, "LIMIT_EXCEEDED")
+
+
+def test_a_missing_file_or_model_is_an_error_object(run, tmp_path, capsys):
+    assert main(["count", str(tmp_path / "none.json"), "--model", "x"]) == 2
+    assert "none.json" in json.loads(capsys.readouterr().out)["error"]["message"]
+    path = tmp_path / "request.json"
+    path.write_text("{}")
+    assert main(["count", str(path), "--model", str(tmp_path / "nowhere")]) == 2
+
+
+def test_model_info_prints_what_was_learnt(capsys, model):
+    assert main(["model-info", model]) == 0
+    info = json.loads(capsys.readouterr().out)
+    assert info["family"] == "qwen2_5_vl"
+    assert info["placeholders"] == {"image": "<|image_pad|>"}
+    assert "template" in info
+
+
+def test_inspect_writes_a_page_with_every_image_under_its_call(run, tmp_path):
+    status, answer, path = run("inspect", AGENT)
+    assert status == 0
+    page = path.read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert page.index("see_b · b") < page.index("id=item0") < page.index("see_a · a") < page.index("id=item1")
