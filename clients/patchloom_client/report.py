@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client.tensors import Response, Tensor
-from patchloom_proto import preprocess_pb2 as pb
 
 _ROLES = {
     pb.ROLE_SYSTEM: "system",
@@ -261,7 +261,7 @@ em{font-style:normal;font-family:ui-monospace,monospace;font-size:.82em;color:va
 code{font-family:ui-monospace,monospace;font-size:.88em}.thought{color:var(--soft);font-style:italic}
 .call{background:var(--bg);border-radius:8px;padding:.4rem .7rem}
 figure{margin:.8rem 0}.picture{position:relative;display:inline-block;max-width:100%;border-radius:8px;overflow:hidden;
-border:1px solid var(--line);line-height:0}.picture img{max-width:100%;display:block}
+border:1px solid var(--line);line-height:0}.picture img{max-width:100%;max-height:540px;width:auto;display:block}
 .picture svg{position:absolute;inset:0;width:100%;height:100%;opacity:.35;transition:opacity .2s}
 .picture svg path{stroke:#e0812d;stroke-width:1px;vector-effect:non-scaling-stroke;fill:none}
 .picture:hover svg{opacity:0}
