@@ -1,8 +1,8 @@
 """GLM-5.3-Flash: parallel tool results in the order of their calls, in linear time.
 
 The official template sorts by itself, in quadratic time and only where its own conditions hold. Here the
-same conditions are decided first; the copy for the template then carries the results in their final order
-and no ids, so that its sort stops at once and its output is the same, byte for byte.
+same conditions are decided first; the copy for the template then carries the results in their final order,
+behind a spacer that keeps the template from sorting, and its output is the same, byte for byte.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from patchloom_service.chat.template_messages import DraftMessage
-from patchloom_service.types import Json, Role, StructuredPart
+from patchloom_service.types import Role, StructuredPart
 
 ARCHITECTURE = "Glm5NextForConditionalGeneration"
 """The only architecture whose template orders results like this."""
@@ -25,7 +25,7 @@ class _Result:
 
 
 def align(messages: Sequence[DraftMessage]) -> tuple[DraftMessage, ...]:
-    """The messages with every run of tool results in the template's order and without result ids.
+    """The messages with every run of tool results in the template's order, behind a spacer.
 
     A run is ordered by its calls if it directly follows the assistant message with the calls, every call id
     is there once, and every result id is there, once, and known. Fewer results than calls are fine. Any
@@ -41,27 +41,24 @@ def align(messages: Sequence[DraftMessage]) -> tuple[DraftMessage, ...]:
             aligned.append(messages[index])
             index += 1
             continue
-        before = messages[index - 1] if index else None
-        run = _aligned_run(before, messages[index:end])
-        if run is None:
-            aligned += messages[index:end]
-        else:
-            aligned[-1:] = [_without_call_ids(aligned[-1])] if aligned else []
-            aligned += run
+        aligned += _aligned_run(messages[index - 1] if index else None, messages[index:end])
         index = end
     return tuple(aligned)
 
 
-def _aligned_run(before: DraftMessage | None, run: Sequence[DraftMessage]) -> list[DraftMessage] | None:
-    """The run in its final order; None for the odd lists of outputs that are left to the template."""
+def _aligned_run(before: DraftMessage | None, run: Sequence[DraftMessage]) -> list[DraftMessage]:
     if any(_is_odd(message) for message in run):
-        return None
+        return list(run)
+    # Without ids in the copy the sort of the newer revision would stop too; the earlier one compares all
+    # call ids in any case.
+    spacer = DraftMessage(None, ("",), run[0].path)
     results = [result for message in run for result in _results(message)]
     order = _call_order(before)
     ids = [result.id for result in results]
     if order and "" not in ids and len(set(ids)) == len(ids) and order.keys() >= set(ids):
-        return [result.message for result in sorted(results, key=lambda result: order[result.id])]
-    return [_without_ids(message) for message in run]
+        ordered = sorted(results, key=lambda result: order[result.id])
+        return [spacer, *(result.message for result in ordered)]
+    return [spacer, *run]
 
 
 def _call_order(before: DraftMessage | None) -> dict[str, int]:
@@ -77,13 +74,9 @@ def _call_order(before: DraftMessage | None) -> dict[str, int]:
 def _results(message: DraftMessage) -> list[_Result]:
     outputs = _outputs(message)
     if outputs is None:
-        return [_Result(message.tool_call_id or "", _without_ids(message))]
+        return [_Result(message.tool_call_id or "", message)]
     return [
-        _Result(
-            _entry_id(entry),
-            replace(message, parts=(StructuredPart([_entry_without_ids(entry)]),), tool_call_id=None),
-        )
-        for entry in outputs
+        _Result(_entry_id(entry), replace(message, parts=(StructuredPart([entry]),))) for entry in outputs
     ]
 
 
@@ -108,32 +101,6 @@ def _is_odd(message: DraftMessage) -> bool:
     return not regular or outputs[0].get("type") == "tool_reference"
 
 
-def _without_call_ids(message: DraftMessage) -> DraftMessage:
-    return replace(message, tool_calls=tuple(replace(call, id="") for call in message.tool_calls))
-
-
-def _entry_id(entry: Any) -> str:
-    if not isinstance(entry, dict):
-        return ""
+def _entry_id(entry: dict[str, Any]) -> str:
     found = entry.get("tool_call_id") or entry.get("id")
     return str(found) if found else ""
-
-
-def _without_ids(message: DraftMessage) -> DraftMessage:
-    if _outputs(message) is None:
-        return replace(message, tool_call_id=None)
-    parts = tuple(
-        StructuredPart(_value_without_ids(part.value)) if isinstance(part, StructuredPart) else part
-        for part in message.parts
-    )
-    return replace(message, parts=parts, tool_call_id=None)
-
-
-def _value_without_ids(value: Json) -> Json:
-    return [_entry_without_ids(e) for e in value] if isinstance(value, list) else _entry_without_ids(value)
-
-
-def _entry_without_ids(entry: Json) -> Json:
-    if not isinstance(entry, dict):
-        return entry
-    return {key: value for key, value in entry.items() if key not in ("tool_call_id", "id")}

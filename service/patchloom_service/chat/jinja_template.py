@@ -93,9 +93,13 @@ class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         # The names are mangled so that a template may pass keywords of any name, as in the base class.
         budget = _BUDGET.get()
-        if budget is not None:
-            budget.step()
-        return _bounded(super().call(__context, __obj, *args, **kwargs))
+        if budget is None:
+            return super().call(__context, __obj, *args, **kwargs)
+        budget.step()
+        value = super().call(__context, __obj, *args, **kwargs)
+        if isinstance(value, str) and len(value) > budget.limits.output_chars:
+            budget.check_size(len(value))
+        return value
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "*":

@@ -53,9 +53,12 @@ DraftPart: TypeAlias = str | MediaSlot | StructuredPart
 
 @dataclass(frozen=True, slots=True)
 class DraftMessage:
-    """One message of a draft; `path` names the normalized message that it came from."""
+    """One message of a draft; `path` names the normalized message that it came from.
 
-    role: Role
+    Without a role it is a spacer, for a template that writes nothing for a role that it does not know.
+    """
+
+    role: Role | None
     parts: tuple[DraftPart, ...]
     path: str
     reasoning: str = ""
@@ -178,7 +181,7 @@ def write(messages: Sequence[DraftMessage], shape: Shape, edit: Edit) -> list[di
 def _write_message(message: DraftMessage, shape: Shape, edit: Edit) -> dict[str, Any]:
     generated = message.role is Role.ASSISTANT
     written: dict[str, Any] = {
-        "role": message.role.value,
+        "role": message.role.value if message.role else "spacer",
         "content": _content(message, shape, edit, generated),
     }
     if message.reasoning:

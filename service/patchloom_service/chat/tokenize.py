@@ -7,6 +7,7 @@ import json
 import random
 import re
 import secrets
+import unicodedata
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import tokenizers
 import transformers
@@ -37,8 +38,7 @@ class AddedToken:
     normalized: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ControlMatch:
+class ControlMatch(NamedTuple):
     """A control token in a prompt text; [start, end) includes the space that the token swallows."""
 
     start: int
@@ -78,6 +78,7 @@ class Tokenizer:
         self.added = _added_tokens(full)
         self.control = _control_set(self.added, template, media)
         self._pattern = re.compile(trie_pattern(self.control))
+        self._greedy = frozenset(s for s, t in self.added.items() if t.lstrip or t.rstrip or t.single_word)
         self._memo_bytes = memo_bytes
 
     @cached_property
@@ -184,8 +185,13 @@ class Tokenizer:
         matches: list[ControlMatch] = []
         floor = 0
         for found in self._pattern.finditer(text):
-            token = self.added[found.group()]
+            spelling = found.group()
             start, end = found.span()
+            if spelling not in self._greedy:
+                matches.append(ControlMatch(start, end, spelling, self.control[spelling]))
+                floor = end
+                continue
+            token = self.added[spelling]
             if token.single_word and (_is_word(text[start - 1 : start]) or _is_word(text[end : end + 1])):
                 continue
             while token.lstrip and start > floor and text[start - 1].isspace():
@@ -193,12 +199,14 @@ class Tokenizer:
             while token.rstrip and end < len(text) and text[end].isspace():
                 end += 1
             floor = end
-            matches.append(ControlMatch(start, end, found.group(), token.id))
+            matches.append(ControlMatch(start, end, spelling, token.id))
         return matches
 
 
 def _is_word(character: str) -> bool:
-    return bool(re.match(r"\w", character))
+    """A word character as the tokenizers library has it: marks count, superscripts do not."""
+    kind = unicodedata.category(character) if character else ""
+    return kind[:1] in ("L", "M") or kind in ("Nd", "Nl", "Pc") or character in ("\u200c", "\u200d")
 
 
 def _load(directory: Path) -> Any:
