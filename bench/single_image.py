@@ -14,10 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-
-from bench.checkpoints import ROOT, build_checkpoint
-from bench.table import Row
-from bench.workloads import EncodedImage
 from patchloom_client.protocols import PROTOCOLS
 from patchloom_proto import preprocess_pb2 as pb
 from patchloom_service.config import Config
@@ -25,6 +21,10 @@ from patchloom_service.loading import load_model
 from patchloom_service.media.storage import prepare_process
 from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.wire import read_request
+
+from bench.checkpoints import ROOT, build_checkpoint
+from bench.table import Row
+from bench.workloads import EncodedImage
 
 ORACLES = ROOT / ".venv-oracles" / "bin" / "python"
 PEERS = {"pil": (sys.executable, "pillow13"), "torchvision": (str(ORACLES), "aten_u8")}
@@ -46,7 +46,9 @@ def run(images: Sequence[EncodedImage], repeats: int) -> list[Row]:
             theirs = report[str(index)]
             times, digest = ours[index]
             if digest != theirs["sha256"]:
-                raise SystemExit(f"{image.name}: our {parity} patches differ from the {peer} backend's; no timing")
+                raise SystemExit(
+                    f"{image.name}: our {parity} patches differ from the {peer} backend's; no timing"
+                )
             rows.append(Row(f"{image.name} vs {peer}", times, theirs["cpu_s"]))
     return rows
 
@@ -96,4 +98,3 @@ def _request(image: EncodedImage) -> pb.PreprocessRequest:
     request = PROTOCOLS["normalized"]({"messages": [{"role": "user", "content": "look"}]})
     request.conversation.messages[0].content.add().image.source.data = image.data
     return request
-

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
-from scene import chat_body, messages_body, responses_body
-
-from bench.checkpoints import build_checkpoint
 from patchloom_client.client import Client
 from patchloom_client.protocols import PROTOCOLS, apply_options
 from patchloom_client.report import render_report
 from patchloom_client.tensors import Response
 from patchloom_service.chat.tokenize import Tokenizer
+from scene import chat_body, messages_body, responses_body
+
+from bench.checkpoints import build_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILY = "qwen3_vl"

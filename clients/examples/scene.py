@@ -110,7 +110,8 @@ def messages_body() -> Json:
         {"role": "user", "content": [_tool_result("call_zoom", "", shots)]},
     ]
     tools = [
-        {"name": t["name"], "description": t["description"], "input_schema": t["parameters"]} for t in (TOOL, LOG_TOOL)
+        {"name": t["name"], "description": t["description"], "input_schema": t["parameters"]}
+        for t in (TOOL, LOG_TOOL)
     ]
     return {"system": SYSTEM, "messages": messages, "tools": tools}
 
@@ -166,7 +167,9 @@ def _page(width: int, height: int, covered: bool) -> Image.Image:
     draw.text((20, 18), "shop.example", fill="white", font=big)
     left, right = width // 12, width - width // 12
     draw.rounded_rectangle((left, 100, right, height - 150), 14, fill="white", outline="#d8dbe6")
-    for row, (name, price) in enumerate((("Walking shoes", "89.00"), ("Wool socks", "12.50"), ("Shipping", "4.90"))):
+    for row, (name, price) in enumerate(
+        (("Walking shoes", "89.00"), ("Wool socks", "12.50"), ("Shipping", "4.90"))
+    ):
         y = 130 + row * 56
         draw.text((left + 24, y), name, fill="#22304a", font=small)
         draw.text((right - 24, y), price, fill="#22304a", font=small, anchor="ra")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client.errors import PatchloomError
@@ -118,4 +119,4 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         file.write(len(text).to_bytes(8, "little"))
         file.write(text)
         for tensor in tensors.values():
-            file.write(memoryview(tensor.array.reshape(-1)).cast("B") if tensor.array.size else b"")
+            file.write(tensor.array.reshape(-1).view(np.uint8).data)

@@ -18,7 +18,7 @@ from patchloom_service.errors import PatchloomError
 from patchloom_service.intake import MediaWork
 from patchloom_service.media.decode import decode
 from patchloom_service.models.base import MediaPlan, ModelSpec, PixelTensor, TensorLayout, TensorPiece
-from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized, resized_images
+from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized, resized_images, source_images
 from patchloom_service.result import Expansion, Tensor
 from patchloom_service.served import PixelSettings
 from patchloom_service.types import Encoding
@@ -42,6 +42,7 @@ class PixelEngine:
 
     def __init__(self, config: Config, backend: Backend, workers: Workers, cache: PictureCache) -> None:
         self._backend = backend
+        self._on_device = backend.name != "cpu"
         self._workers = workers
         self._cache = cache
         self._budget = ByteBudget(config.max_inflight_bytes)
@@ -102,10 +103,14 @@ class PixelEngine:
         return pictures, computed
 
     def _resize(self, work: MediaWork, settings: PixelSettings) -> dict[Resized, Pixels]:
-        assert work.data is not None and work.header is not None
+        assert work.data is not None
+        assert work.header is not None
         source = decode(work.data, work.header, settings.background)
         pieces = [placed.piece for placed in work.plan.pieces]
-        return resized_images(self._backend.resize_patchify, source, pieces, Parity(settings.parity))
+        parity = Parity(settings.parity)
+        if self._on_device:
+            return source_images(source, pieces, parity)
+        return resized_images(self._backend.resize_patchify, source, pieces, parity)
 
     async def _lay_out(
         self,
@@ -129,7 +134,9 @@ class PixelEngine:
         tensors: dict[str, Tensor] = {}
         for full, tensor, size, buffer in zip(layout.pixels, written.pixels, sizes, buffers, strict=True):
             flat = buffer[:size].view(dtype.numpy)
-            await self._write(tensor, dtype, None if levels else table, flat, pictures)
+            await self._write(
+                tensor, dtype, None if levels else table, flat, pictures, Parity(settings.parity)
+            )
             expansion = _expansion(full, Dtype(settings.dtype)) if levels else None
             tensors[full.name] = Tensor(dtype.value, flat.reshape(tensor.shape), expansion)
             if levels:
@@ -147,14 +154,35 @@ class PixelEngine:
         table: NormalizeTable | None,
         flat: npt.NDArray[Any],
         pictures: Sequence[Pictures],
+        parity: Parity,
     ) -> None:
         if tensor.fill is not None:
             flat[:] = 0 if table is None else table.to(dtype)[0, tensor.fill]
+        if self._on_device:
+            await self._workers.kernel(self._launch, pictures, tensor.jobs, table, flat, dtype, parity)
+            return
         async with asyncio.TaskGroup() as group:
             for source, jobs in _by_source(tensor.jobs).items():
                 group.create_task(
                     self._workers.kernel(self._write_item, pictures[source], jobs, table, flat, dtype)
                 )
+
+    def _launch(
+        self,
+        pictures: Sequence[Pictures],
+        jobs: Sequence[Job],
+        table: NormalizeTable | None,
+        flat: npt.NDArray[Any],
+        dtype: Dtype,
+        parity: Parity,
+    ) -> None:
+        """One launch for all images of a tensor, resizing included; the result comes back to the host."""
+        sources = [pictures[job.source].by(job.piece) for job in jobs]
+        placed = [replace(job, source=i, piece=replace(job.piece, via=())) for i, job in enumerate(jobs)]
+        out = self._backend.empty(flat.size, dtype)
+        self._backend.upload(flat, out)
+        self._backend.resize_patchify(sources, placed, table, out, dtype, parity)
+        self._backend.download(out, flat)
 
     def _write_item(
         self,
@@ -165,11 +193,15 @@ class PixelEngine:
         dtype: Dtype,
     ) -> None:
         sources = [pictures.by(job.piece) for job in jobs]
-        placed = [
-            replace(job, source=i, piece=replace(job.piece, source=job.piece.target, via=()))
-            for i, job in enumerate(jobs)
-        ]
-        self._backend.resize_patchify(sources, placed, table, flat, dtype, Parity.ATEN_U8)
+        self._backend.resize_patchify(sources, _laid_out(jobs), table, flat, dtype, Parity.ATEN_U8)
+
+
+def _laid_out(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs reading images that are resized already, one source a job."""
+    return [
+        replace(job, source=i, piece=replace(job.piece, source=job.piece.target, via=()))
+        for i, job in enumerate(jobs)
+    ]
 
 
 def _nbytes(tensor: PixelTensor, dtype: Dtype) -> int:
@@ -213,7 +245,7 @@ def _expansion(full: PixelTensor, dtype: Dtype) -> Expansion:
 
 
 def _content(tensor: PixelTensor) -> npt.NDArray[np.int64] | None:
-    """Where padding is no level: per piece [start element, canvas h, w, content top, left, h, w], else None."""
+    """Where padding is no level: per piece [start, canvas h, w, content top, left, h, w], else None."""
     pieces = [(job.start, job.piece) for job in tensor.jobs]
     if tensor.fill is None and all(_covered(piece) or max(piece.pad) < 256 for _, piece in pieces):
         return None

@@ -3,13 +3,25 @@
 import mmap
 import threading
 from collections import defaultdict
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 _SMALL = 1 << 20
 _GRAIN = 2 << 20  # one huge page
+
+
+class Allocator(Protocol):
+    """Where the pixels of one response are written."""
+
+    def take(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]]:
+        """One buffer of at least the size for each tensor of the response; called once, on any thread.
+
+        OutOfMemory where there is no memory.
+        """
+        ...
 
 
 class BufferPool:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from patchloom_kernels.cpu import resize as cpu
 from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece, Resample
 from patchloom_kernels.normalize import Dtype, NormalizeTable
 
@@ -37,7 +38,10 @@ class ResizePatchify(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """The resized images of one item, uint8 [h, w, 3], read-only; `by` finds the one of a piece."""
+    """The resized images of one item, uint8 [h, w, 3], read-only; `by` finds the one of a piece.
+
+    On a device that resizes for itself they are the images before resizing, [H, W, 3] or [H, W, 4].
+    """
 
     plan: MediaPlan
     fingerprint: str
@@ -76,6 +80,17 @@ def resized_images(
                 piece, canvas=piece.target, offset=(0, 0), layout=PatchLayout(piece.target), via=()
             )
             images[key] = _drawn(kernel, picture, whole, parity)
+    return images
+
+
+def source_images(source: Pixels, pieces: Sequence[Piece], parity: Parity) -> dict[Resized, Pixels]:
+    """What a device resizes itself: the decoded image of an item, or the last picture on a piece's way."""
+    images: dict[Resized, Pixels] = {}
+    for piece in pieces:
+        picture = source
+        for step in piece.via:
+            picture = _drawn(cpu.resize_patchify, picture, step, parity)
+        images[resized_key(piece)] = picture
     return images
 
 

@@ -14,7 +14,6 @@ from bench.checkpoints import build_checkpoint
 from tests.support.pictures import encode, noise, solid
 from tests.support.tokenizers import CACHE
 
-
 LOAD = functools.cache(local.load_model)
 
 
@@ -92,7 +91,9 @@ def test_preprocess_prints_the_documented_object_and_writes_the_tensors(run, mod
     assert first["grid"] == {"kind": "patches", "shape": [1, 6, 4]}
     assert first["ranges"] == [{"offset": first["ranges"][0]["offset"], "length": 6}]
     written = tensors(path)
-    assert {n: {"dtype": str(t.dtype), "shape": list(t.shape)} for n, t in written.items()} == answer["tensors"]
+    assert {n: {"dtype": str(t.dtype), "shape": list(t.shape)} for n, t in written.items()} == answer[
+        "tensors"
+    ]
     assert written["image_grid_thw"].tolist() == [[1, 6, 4], [1, 4, 6]]
 
 
@@ -101,7 +102,9 @@ def test_each_image_is_under_its_own_call_pixels_beside_unique_text(run, model):
     pixels = tensors(path)["pixel_values"]
     for item, channel in zip(answer["items"], (2, 0), strict=True):
         rows = next(s for s in item["slices"] if s["tensor"] == "pixel_values")
-        mean = pixels[rows["start"] : rows["start"] + rows["count"]].reshape(rows["count"], 3, -1).mean((0, 2))
+        mean = (
+            pixels[rows["start"] : rows["start"] + rows["count"]].reshape(rows["count"], 3, -1).mean((0, 2))
+        )
         assert np.argmax(mean) == channel
 
 
@@ -186,7 +189,11 @@ def test_the_fingerprint_is_pinned_and_a_mismatch_is_refused(run):
     ("content", "reason", "path"),
     [
         ([{"type": "hologram"}], "UNSUPPORTED_CONTENT", "messages[0].content[0]"),
-        ([{"type": "image_url", "image_url": {"url": uri(b"not an image")}}], "INVALID_IMAGE", "messages[0].content[0]"),
+        (
+            [{"type": "image_url", "image_url": {"url": uri(b"not an image")}}],
+            "INVALID_IMAGE",
+            "messages[0].content[0]",
+        ),
         ([{"type": "image_url", "image_url": {"url": "file:///etc/hostname"}}], "UNSUPPORTED_CONTENT", None),
         ([{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}], "FETCH_DISABLED", None),
         (None, "INVALID_MESSAGE", "messages[0].content"),

@@ -29,4 +29,8 @@ def test_every_field_message_and_value_of_the_contract_is_commented():
 
 def test_no_top_level_folder_is_a_package():
     root = PROTO.parent
-    assert [p for p in ("proto", "kernels", "service", "clients", "tests", "bench") if (root / p / "__init__.py").exists()] == []
+    assert [
+        p
+        for p in ("proto", "kernels", "service", "clients", "tests", "bench")
+        if (root / p / "__init__.py").exists()
+    ] == []

@@ -3,7 +3,11 @@ from patchloom_service.config import Config, parse_colour
 
 
 def test_dtype_aliases_become_the_canonical_name():
-    assert [Config(dtype=name).dtype for name in ("fp32", "bf16", "fp16")] == ["float32", "bfloat16", "float16"]
+    assert [Config(dtype=name).dtype for name in ("fp32", "bf16", "fp16")] == [
+        "float32",
+        "bfloat16",
+        "float16",
+    ]
 
 
 @pytest.mark.parametrize(

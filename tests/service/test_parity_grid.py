@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from patchloom_kernels import backend
 from patchloom_service.config import Config
 from patchloom_service.loading import load_model
@@ -30,6 +29,7 @@ from patchloom_service.types import (
     Role,
     SourceKind,
 )
+from PIL import Image
 
 from bench.checkpoints import build_checkpoint
 from tests.support.pictures import encode, noise

@@ -47,8 +47,26 @@ class RunToken:
     placeholder: bool = True
 
 
-Run: TypeAlias = tuple[RunToken | str, ...]
+@dataclass(frozen=True, slots=True)
+class RunNumber:
+    """The number of the item in prompt order, from 0, in decimal; `digits` are the ids of 0 to 9."""
+
+    digits: tuple[int, ...]
+
+
+Run: TypeAlias = tuple[RunToken | RunNumber | str, ...]
 """What replaces a slot. A string (only first or last) is text that merges with the text around the slot."""
+
+
+def run_tokens(run: Run, number: int) -> list[RunToken]:
+    """The tokens of the run of item `number`, without the text at its ends."""
+    tokens: list[RunToken] = []
+    for part in run:
+        if isinstance(part, RunToken):
+            tokens.append(part)
+        elif isinstance(part, RunNumber):
+            tokens += [RunToken(part.digits[int(digit)], placeholder=False) for digit in str(number)]
+    return tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +201,8 @@ class Checkpoint:
     """The files of a model directory, parsed; `token_id` knows the tokenizer's added tokens.
 
     `image_processor` is preprocessor_config.json, over which the "image_processor" of
-    processor_config.json wins, as in transformers. `token_id(spelling)` is None for an unknown token.
+    processor_config.json wins, as in transformers. `token_id(spelling)` is None for an unknown token;
+    `encode` gives the ids of ordinary text.
     """
 
     path: Path
@@ -193,6 +212,7 @@ class Checkpoint:
     tokenizer_config: Mapping[str, Any]
     template: str | None
     token_id: Callable[[str], int | None]
+    encode: Callable[[str], Sequence[int]] | None = None
 
     @property
     def architectures(self) -> tuple[str, ...]:
