@@ -1,13 +1,14 @@
 """Baseline JPEG files to RGB on a device: one set of launches for a batch of different images."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import triton
 
+from patchloom_kernels.decoded import Decoded, Fallback
 from patchloom_kernels.jpeg import entropy, pixels, plan
 from patchloom_kernels.jpeg.parse import ZIGZAG, Jpeg, parse_jpeg
 from patchloom_kernels.jpeg.plan import Plan, check_jpeg, make_plan
@@ -24,8 +25,6 @@ _REASONS = {
     entropy.BAD_END: "jpeg data left over",
 }
 
-Fallback = Callable[[bytes], npt.NDArray[np.uint8]]
-
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -41,29 +40,6 @@ class Split:
     subsequence: int = 1024
     lanes: int = 32
     rounds: int = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """The pixels of a batch in one buffer.
-
-    Image i is [height, width, channels] uint8 at byte offsets[i] of `pixels`, sizes[i] =
-    (height, width). `reasons[i]` says why the kernels did not decode it, None if they did; with a
-    fallback its pixels are the fallback's, without one it has size (0, 0) or undefined pixels.
-    """
-
-    pixels: torch.Tensor = field(repr=False)  # [bytes] uint8
-    offsets: tuple[int, ...]
-    sizes: tuple[tuple[int, int], ...]
-    reasons: tuple[str | None, ...]
-    channels: int
-
-    def image(self, index: int) -> torch.Tensor:
-        """A view [height, width, channels] of one image."""
-        height, width = self.sizes[index]
-        start = self.offsets[index]
-        flat = self.pixels[start : start + height * width * self.channels]
-        return flat.view(height, width, self.channels)
 
 
 def decode_batch(
@@ -97,8 +73,7 @@ def decode_batch(
     decoded = Decoded(buffer, tuple(offsets), tuple(sizes), tuple(reasons), channels)
     for i, other in enumerate(others):
         if other is not None:
-            decoded.image(i)[..., :3] = torch.from_numpy(np.ascontiguousarray(other)).to(device)
-            decoded.image(i)[..., 3:] = 255
+            decoded.put(i, other)
     return decoded
 
 

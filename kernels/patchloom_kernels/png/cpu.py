@@ -7,20 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from patchloom_kernels.png.inflate import inflate_rows
-from patchloom_kernels.png.parse import Colour, Png, parse_png
+from patchloom_kernels.png.parse import Png, parse_png
+from patchloom_kernels.png.pixel_table import emission, pixel_table
 from patchloom_kernels.unsupported import Unsupported
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint32]
-
-_TABLE, _RGB, _RGB_KEY, _GRAY_ALPHA, _RGBA = range(5)
-_EMIT = {
-    Colour.GRAY: _TABLE,
-    Colour.PALETTE: _TABLE,
-    Colour.RGB: _RGB,
-    Colour.GRAY_ALPHA: _GRAY_ALPHA,
-    Colour.RGBA: _RGBA,
-}
 
 
 def decode_png(data: bytes, background: tuple[int, int, int], out: Bytes | None = None) -> Bytes:
@@ -49,8 +41,7 @@ def decode_rows(png: Png, background: tuple[int, int, int], out: Bytes) -> None:
         decode_rows(png, background, dense)
         out[:] = dense
         return
-    emit = _RGB_KEY if png.colour is Colour.RGB and png.key else _EMIT[png.colour]
-    bpp = max(1, png.channels * png.depth // 8)
+    emit, bpp = emission(png), png.bpp
     scratch = _scratch(png, bpp, background)
     flat: npt.NDArray[np.uint8] = out.reshape(png.height, -1)
     row = 0
@@ -68,32 +59,11 @@ def decode_rows(png: Png, background: tuple[int, int, int], out: Bytes) -> None:
 def _scratch(png: Png, bpp: int, background: tuple[int, int, int]) -> tuple[Bytes, Words, Words]:
     """What stays in the caches from row to row: two lines, a row of pixels, a table of pixels.
 
-    A line begins with `bpp` zero bytes, the left neighbours of the first pixel. A pixel is
-    a little-endian word r | g << 8 | b << 16 | 255 << 24. The table is that of gray levels or
-    palette indices, already on the background; entries 256 and 257 are the background and the key.
+    A line begins with `bpp` zero bytes, the left neighbours of the first pixel.
     """
     lines = np.zeros((2, bpp + png.row_bytes), np.uint8)
     words = np.zeros((png.width + 3) // 4 * 4, np.uint32)
-    table = np.full((258, 4), 255, np.uint8)
-    table[:256, :3] = _table(png, background)
-    table[256, :3] = background
-    table[257, :3] = png.key or 0
-    return lines, words, table.view("<u4")[:, 0].astype(np.uint32)
-
-
-def _table(png: Png, background: tuple[int, int, int]) -> Bytes:
-    """[256, 3] colours of a gray sample or palette index, already on the background."""
-    table = np.zeros((256, 3), np.uint8)
-    if png.palette is not None:
-        alpha = png.palette[:, 3:].astype(np.int32)
-        u = png.palette[:, :3] * alpha + np.array(background, np.int32) * (255 - alpha) + 128
-        table[: len(png.palette)] = (u + (u >> 8)) >> 8
-    else:
-        levels = 1 << png.depth
-        table[:levels] = (np.arange(levels) * (255 // (levels - 1)))[:, None]
-        if png.key is not None and png.colour is Colour.GRAY:
-            table[png.key[0]] = background
-    return table
+    return lines, words, pixel_table(png, background)
 
 
 def _jit(function: Any) -> Any:

@@ -68,6 +68,11 @@ class Png:
         return _CHANNELS[self.colour]
 
     @property
+    def bpp(self) -> int:
+        """Distance in bytes to the left neighbour that the filters mean."""
+        return max(1, self.channels * self.depth // 8)
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a row without its filter byte."""
         return (self.width * self.channels * self.depth + 7) // 8

@@ -82,5 +82,5 @@ def decode_png(data: bytes, background: tuple[int, int, int]) -> Bytes:
     """A PNG file -> [H, W, 3] uint8, equal to Pillow's pixels composited on the background."""
     png = parse_png(data)
     filtered = np.frombuffer(b"".join(inflate_rows(png, fast=False)), np.uint8)
-    rows = unfilter(filtered.reshape(png.height, -1), max(1, png.channels * png.depth // 8))
+    rows = unfilter(filtered.reshape(png.height, -1), png.bpp)
     return to_rgb(png, rows, background)
