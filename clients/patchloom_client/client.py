@@ -1,45 +1,100 @@
 """Calls the service: an asynchronous client, and a synchronous one that runs it on a thread of its own."""
 
 import asyncio
+import json
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
-from google.rpc import error_details_pb2
-from grpc_status import rpc_status
 from patchloom_proto import preprocess_pb2 as pb
 from patchloom_proto import preprocess_pb2_grpc as rpc
 
-from patchloom_client import errors
+from patchloom_client.releases import Releases
+from patchloom_client.retry import ONCE, Retry
+from patchloom_client.shm import owner
+from patchloom_client.status import error_from_status, typed_error
+from patchloom_client.stream import Stream
 from patchloom_client.tensors import Response, read_response
 
 _T = TypeVar("_T")
+
+__all__ = ["MAX_MESSAGE_BYTES", "AsyncClient", "Client", "error_from_status", "typed_error"]
+
+OWNER_KEY = "patchloom-owner"
+"""Metadata that names this process, so that the server sees when it dies."""
+
+_FLUSH_SECONDS = 2.0
 
 MAX_MESSAGE_BYTES = 1 << 30
 """Default bound of one message, both ways; the server has its own."""
 
 
 class AsyncClient:
-    """A connection to one server. Every method raises the typed errors of `patchloom_client.errors`."""
+    """A connection to one server. Every method raises the typed errors of `patchloom_client.errors`.
+
+    `address` is any target that gRPC resolves (host:port, dns:///name:port, ipv4:a:1,b:1);
+    `load_balancing` is gRPC's policy over its addresses, pick_first or round_robin. Shared memory wants
+    one server per client, since leases go back to the server that gave them: see `patchloom_client.fleet`.
+    `retry` holds for unary calls; streams have their own. To be made on a running event loop.
+    """
 
     def __init__(
-        self, address: str, *, timeout: float | None = None, max_message_bytes: int = MAX_MESSAGE_BYTES
+        self,
+        address: str,
+        *,
+        timeout: float | None = None,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        load_balancing: str = "pick_first",
+        retry: Retry = ONCE,
     ) -> None:
+        self.address = address
         self._timeout = timeout
+        self._retry = retry
         self._channel = grpc.aio.insecure_channel(
             address,
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes),
+                ("grpc.service_config", json.dumps({"loadBalancingConfig": [{load_balancing: {}}]})),
             ],
         )
         self._stub = rpc.PreprocessServiceStub(self._channel)
+        holder = owner()
+        self._metadata = ((OWNER_KEY, holder),) if holder else ()
+        self._releases = Releases(self.release_leases)
 
     async def preprocess(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
-        """Token ids and tensors of a request."""
-        return read_response(await self._call(self._stub.Preprocess, request, timeout))
+        """Token ids and tensors of a request. The response owns its lease: close it after use."""
+        message = await self._call(self._stub.Preprocess, request, timeout)
+        return read_response(message, release=self._releases.add)
+
+    def stream(self, *, retry: Retry = Retry()) -> Stream:  # noqa: B008 - a frozen value
+        """Many requests in flight over one call; an asynchronous context manager."""
+        return Stream(
+            lambda: self._stub.PreprocessStream(metadata=self._metadata),
+            lambda message, chunks: read_response(message, chunks=chunks, release=self._releases.add),
+            retry,
+            self._timeout,
+        )
+
+    async def release_leases(self, leases: Sequence[pb.Lease]) -> int:
+        """Gives leases back and returns how many; StaleHandle where one ended before.
+
+        Responses do it themselves when they are closed.
+        """
+        request = pb.ReleaseTensorsRequest(leases=leases)
+        return int((await self._call(self._stub.ReleaseTensors, request, 10.0)).released)
+
+    async def renew_leases(self, leases: Sequence[pb.Lease], seconds: float | None = None) -> float:
+        """Prolongs leases to `seconds` from now and returns when they end, in Unix time."""
+        request = pb.RenewLeasesRequest(leases=leases)
+        if seconds is not None:
+            request.lease_time.FromNanoseconds(int(seconds * 1e9))
+        answer = await self._call(self._stub.RenewLeases, request, None)
+        return float(answer.expires.ToNanoseconds() / 1e9)
 
     async def count_tokens(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
         """The same without tensors; nothing is decoded."""
@@ -55,7 +110,9 @@ class AsyncClient:
         return tuple((await self._call(self._stub.ListModels, pb.ListModelsRequest(), None)).models)
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """Gives back the leases of closed responses and ends the connection."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._releases.flush(), _FLUSH_SECONDS)
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -67,14 +124,22 @@ class AsyncClient:
         await self.close()
 
     async def _call(self, method: Any, message: Any, timeout: float | None) -> Any:
-        try:
-            return await method(message, timeout=self._timeout if timeout is None else timeout)
-        except grpc.aio.AioRpcError as error:
-            raise typed_error(error) from error
+        tries = 0
+        while True:
+            try:
+                limit = self._timeout if timeout is None else timeout
+                return await method(message, timeout=limit, metadata=self._metadata)
+            except grpc.aio.AioRpcError as error:
+                tries += 1
+                failure = typed_error(error)
+                delay = self._retry.delay(failure, tries)
+                if delay is None:
+                    raise failure from error
+            await asyncio.sleep(delay)
 
 
 class Client:
-    """AsyncClient for code without an event loop: the same methods, blocking. Safe to use from many threads."""
+    """AsyncClient for code without an event loop: the same methods, blocking; safe from many threads."""
 
     def __init__(
         self, address: str, *, timeout: float | None = None, max_message_bytes: int = MAX_MESSAGE_BYTES
@@ -91,6 +156,14 @@ class Client:
     def count_tokens(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
         """See AsyncClient.count_tokens."""
         return self._run(self._client.count_tokens(request, timeout))
+
+    def release_leases(self, leases: Sequence[pb.Lease]) -> int:
+        """See AsyncClient.release_leases."""
+        return self._run(self._client.release_leases(leases))
+
+    def renew_leases(self, leases: Sequence[pb.Lease], seconds: float | None = None) -> float:
+        """See AsyncClient.renew_leases."""
+        return self._run(self._client.renew_leases(leases, seconds))
 
     def get_model(self, name: str = "") -> pb.Model:
         """See AsyncClient.get_model."""
@@ -123,30 +196,3 @@ class Client:
 
 async def _connect(address: str, timeout: float | None, max_message_bytes: int) -> AsyncClient:
     return AsyncClient(address, timeout=timeout, max_message_bytes=max_message_bytes)
-
-
-def typed_error(error: grpc.aio.AioRpcError) -> errors.PatchloomError:
-    """The typed error of a failed call."""
-    status = rpc_status.from_call(error)
-    name = error.code().name
-    if status is None:
-        return errors.error_class("", name)(error.details() or name)
-    return error_from_status(status, name)
-
-
-def error_from_status(status: Any, name: str) -> errors.PatchloomError:
-    """The typed error of a google.rpc.Status; `name` is its code."""
-    info = error_details_pb2.ErrorInfo()
-    keys: list[str] = []
-    for detail in status.details:
-        resource = error_details_pb2.ResourceInfo()
-        if detail.Is(info.DESCRIPTOR):
-            detail.Unpack(info)
-        elif detail.Is(resource.DESCRIPTOR):
-            detail.Unpack(resource)
-            keys.append(resource.resource_name)
-    kind = errors.error_class(info.reason, name)
-    message, path = info.metadata["message"] or status.message, info.metadata["field_path"]
-    if issubclass(kind, errors.ContentKeyNotFound):
-        return kind(message, path, tuple(keys))
-    return kind(message, path)

@@ -12,6 +12,7 @@ PatchloomError
         LiteralRefused          a control token in text, where the policy is to refuse it
         SizeRefused             an image size that the family's rule does not allow
         MediaNotFound           an URL that answers that there is nothing
+        DuplicateRequest        a stream's second request under an id in flight; the first goes on
     NotFound
         ModelNotFound           no model of that name is served
         ContentKeyNotFound      a content key that is not in the cache
@@ -97,6 +98,10 @@ class SizeRefused(InvalidArgument):
 
 class MediaNotFound(InvalidArgument):
     reason = "MEDIA_NOT_FOUND"
+
+
+class DuplicateRequest(InvalidArgument):
+    reason = "DUPLICATE_REQUEST"
 
 
 class NotFound(PatchloomError):

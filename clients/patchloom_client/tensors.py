@@ -1,7 +1,9 @@
 """A response as values: ids, items, and tensors as numpy views without a copy."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import mmap
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from patchloom_proto import preprocess_pb2 as pb
 
+from patchloom_client.cuda import map_cuda
+from patchloom_client.shm import map_segment
+
 if TYPE_CHECKING:
     import torch
 
-_NUMPY = {
+_NUMPY: dict[int, tuple[str, np.dtype[Any]]] = {
     pb.DTYPE_FLOAT32: ("float32", np.dtype("<f4")),
     pb.DTYPE_BFLOAT16: ("bfloat16", np.dtype("<u2")),
     pb.DTYPE_FLOAT16: ("float16", np.dtype("<f2")),
@@ -61,14 +66,28 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What one rank takes of a response under vision data parallelism.
+
+    `tensors` has, under each name, one view per item of the share, in the order of `items`.
+    """
+
+    rank: int
+    items: tuple[pb.MediaItem, ...]
+    tensors: Mapping[str, tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Response:
     """An answer of the service. `message` is the protobuf message, `tensors` the views of its payloads.
 
-    A context manager: leaving it ends what the views refer to.
+    A context manager: leaving it, or `close`, empties `tensors` and gives leased memory back. Views that
+    were taken out of it stay readable and unchanged for as long as they live.
     """
 
     message: pb.PreprocessResponse
-    tensors: Mapping[str, Tensor]
+    tensors: dict[str, Tensor]
+    _give_back: list[Callable[[], object]] = field(default_factory=list, repr=False)
 
     @property
     def token_ids(self) -> list[int]:
@@ -87,28 +106,126 @@ class Response:
             return None
         return np.frombuffer(self.message.token_types.values, np.uint8)
 
+    @property
+    def lease(self) -> pb.Lease | None:
+        """The lease of the memory that tensors are in, None where all are in the message."""
+        return lease_of(self.message)
+
+    def item_tensors(self, index: int) -> dict[str, Tensor]:
+        """Views of an item's parts of the tensors; empty where its pixels were not sent."""
+        parts = self.message.items[index].slices
+        return {part.tensor: _part(self.tensors[part.tensor], part) for part in parts}
+
+    def shard(self, rank: int) -> Share:
+        """The share of a rank; ValueError where the request asked for no plan or for fewer ranks."""
+        if not 0 <= rank < len(self.message.shards):
+            raise ValueError(f"no shard {rank}; the request asked for {len(self.message.shards)}")
+        indices = tuple(self.message.shards[rank].items)
+        parts = [self.item_tensors(index) for index in indices]
+        names = dict.fromkeys(name for part in parts for name in part)
+        tensors = {name: tuple(part[name] for part in parts if name in part) for name in names}
+        return Share(rank, tuple(self.message.items[index] for index in indices), tensors)
+
+    def close(self) -> None:
+        """Lets go of the tensors and gives leased memory back; a second call does nothing."""
+        self.tensors.clear()
+        for give_back in self._give_back:
+            give_back()
+
     def __enter__(self) -> "Response":
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        return None
+        self.close()
 
     def __iter__(self) -> Iterator[pb.MediaItem]:
         return iter(self.items)
 
 
-def read_response(message: pb.PreprocessResponse) -> Response:
-    """The response of a message whose tensors are inline."""
-    tensors = {name: _inline(name, data) for name, data in sorted(message.tensors.items())}
-    return Response(message, tensors)
+def read_response(
+    message: pb.PreprocessResponse,
+    *,
+    chunks: Mapping[str, npt.NDArray[np.uint8]] | None = None,
+    release: Callable[[pb.Lease], None] | None = None,
+) -> Response:
+    """The response of a message; tensors in shared memory are mapped read-only, none is copied.
+
+    With `release` the response owns its lease: closing or losing it calls `release`, once. Without, it is
+    a reader's view, for a rank that was handed the message. `chunks` holds the content of chunked tensors.
+    Raises StaleHandle where the memory is gone, FailedPrecondition where it is another host's.
+    """
+    lease = lease_of(message)
+    segments: dict[str, mmap.mmap] = {}
+    try:
+        tensors = {
+            name: _tensor(name, data, segments, chunks or {})
+            for name, data in sorted(message.tensors.items())
+        }
+    except BaseException:
+        if lease is not None and release is not None:
+            release(lease)
+        raise
+    response = Response(message, tensors)
+    if lease is not None and release is not None:
+        finalizer = weakref.finalize(response, release, lease)
+        finalizer.atexit = False
+        response._give_back.append(finalizer)
+    return response
 
 
-def _inline(name: str, data: pb.TensorData) -> Tensor:
+def lease_of(message: pb.PreprocessResponse) -> pb.Lease | None:
+    """The lease that the handles of a response name."""
+    for data in message.tensors.values():
+        if data.WhichOneof("payload") == "handle":
+            handle = data.handle
+            return pb.Lease(
+                server_instance=handle.server_instance,
+                lease_id=handle.lease_id,
+                generation=handle.generation,
+            )
+    return None
+
+
+def _tensor(
+    name: str,
+    data: pb.TensorData,
+    segments: dict[str, mmap.mmap],
+    chunks: Mapping[str, npt.NDArray[np.uint8]],
+) -> Tensor:
     dtype, kind = _NUMPY[data.dtype]
-    array = np.frombuffer(data.inline, kind).reshape(tuple(data.shape))
-    return Tensor(name, dtype, array, _expansion(data))
+    shape: tuple[int, ...] = tuple(data.shape)
+    payload = data.WhichOneof("payload")
+    if payload == "handle" and data.handle.HasField("cuda_ipc"):
+        return Tensor(name, dtype, map_cuda(data.handle, kind, shape), _expansion(data))
+    content: Any = data.inline
+    offset = 0
+    if payload == "handle":
+        content, offset = _segment(data.handle, segments), data.handle.offset
+    elif payload == "chunked":
+        content = chunks[name]
+    count = int(np.prod(shape, dtype=np.int64))
+    array: npt.NDArray[Any] = np.frombuffer(content, kind, count, offset) if count else np.empty(0, kind)
+    array.setflags(write=False)
+    return Tensor(name, dtype, array.reshape(shape), _expansion(data))
+
+
+def _segment(handle: pb.TensorHandle, segments: dict[str, mmap.mmap]) -> mmap.mmap:
+    """The segment of a handle, mapped once per response."""
+    name = handle.shared_memory.name
+    if name not in segments:
+        segments[name] = map_segment(handle)
+    return segments[name]
+
+
+def _part(tensor: Tensor, part: pb.TensorSlice) -> Tensor:
+    index = (slice(None),) * part.axis + (slice(part.start, part.start + part.count),)
+    expansion = tensor.expansion
+    if expansion is not None:
+        shape = (*expansion.shape[: part.axis], part.count, *expansion.shape[part.axis + 1 :])
+        expansion = replace(expansion, shape=shape)
+    return Tensor(tensor.name, tensor.dtype, tensor.array[index], expansion)
 
 
 def _expansion(data: pb.TensorData) -> Expansion | None:

@@ -18,6 +18,7 @@ DTYPES = {
 }
 DEVICES = ("auto", "cuda", "cpu", "interpreter")
 SHM_FALLBACKS = ("inline", "error")
+SHM_READERS = ("user", "group", "all")
 
 
 def _setting(default: Any, text: str) -> Any:
@@ -64,13 +65,23 @@ class Config:
 
     shm_bytes: int = _setting(4 << 30, "bound of the shared-memory arena")
     shm_fallback: str = _setting("inline", "what a full arena does: inline or error")
+    shm_readers: str = _setting("user", "whose processes may map shared memory: user, group or all")
     lease_time: float = _setting(60.0, "seconds that a lease lasts unless renewed")
+    cuda_ipc_bytes: int = _setting(0, "bound of the CUDA memory for executors; 0 switches CUDA IPC off")
+
+    stream_requests: int = _setting(64, "requests in flight per stream, more are refused")
+    stream_bytes: int = _setting(1 << 30, "bytes of unread tensors per stream")
+    stream_stall: float = _setting(60.0, "seconds that a stream's client may leave an answer unread")
+    chunk_bytes: int = _setting(1 << 20, "bytes of a tensor chunk; larger tensors of a stream are cut")
+
+    metrics_address: str = _setting("", "host:port that answers GET /metrics over HTTP; empty for none")
 
     def __post_init__(self) -> None:
         _one_of("device", self.device, DEVICES)
         _one_of("parity", self.parity, tuple(p.value for p in Parity))
         _one_of("dtype", self.dtype, tuple(DTYPES))
         _one_of("shm_fallback", self.shm_fallback, SHM_FALLBACKS)
+        _one_of("shm_readers", self.shm_readers, SHM_READERS)
         object.__setattr__(self, "dtype", DTYPES[self.dtype])
         parse_colour(self.background)
         for item in fields(self):
@@ -82,7 +93,7 @@ class Config:
                 raise ValueError(f"{item.name} must be positive, got {value}")
 
 
-_MAY_BE_ZERO = frozenset({"pixel_cache_bytes", "segment_cache_bytes", "fetch_redirects"})
+_MAY_BE_ZERO = frozenset({"pixel_cache_bytes", "segment_cache_bytes", "fetch_redirects", "cuda_ipc_bytes"})
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 _Labels = tuple[tuple[str, str], ...]
 
@@ -13,6 +13,11 @@ class Metrics:
     def __init__(self) -> None:
         self._values: dict[tuple[str, _Labels], float] = defaultdict(float)
         self._lock = threading.Lock()
+        self._sources: list[Callable[[], Mapping[str, float]]] = []
+
+    def collect(self, source: Callable[[], Mapping[str, float]]) -> None:
+        """Adds a source of present values, which is asked whenever `text` is."""
+        self._sources.append(source)
 
     def add(self, name: str, value: float = 1.0, **labels: str) -> None:
         """Adds to a counter."""
@@ -31,9 +36,12 @@ class Metrics:
             return self._values.get((name, tuple(sorted(labels.items()))), 0.0)
 
     def text(self) -> str:
-        """All counters, one line each, in order of their names."""
+        """All values, one line each, in order of their names."""
         with self._lock:
-            lines = [f"{name}{_braces(labels)} {value:g}" for (name, labels), value in self._values.items()]
+            values = dict(self._values)
+        for source in self._sources:
+            values |= {(name, ()): value for name, value in source().items()}
+        lines = [f"{name}{_braces(labels)} {value:.15g}" for (name, labels), value in values.items()]
         return "".join(f"{line}\n" for line in sorted(lines))
 
 

@@ -6,8 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from patchloom_kernels.backend import Backend
+from patchloom_kernels.normalize import Dtype
 
 from patchloom_service.batching import PixelEngine, PixelOutcome
+from patchloom_service.buffers import Allocator, BufferPool
 from patchloom_service.chat.expand import Expanded, expand
 from patchloom_service.chat.normalize import harvest, harvest_tokens, normalize
 from patchloom_service.chat.tokens import parse_token_prompt
@@ -86,17 +88,30 @@ class Preprocessor:
 
     async def count(self, request: Request) -> Result:
         """Everything but the pixels; decodes nothing."""
-        with self._admitted():
+        with self.admitted():
             return self.tokens(await self.prepare(request))
 
-    async def preprocess(self, request: Request) -> Result:
-        """The whole answer."""
-        with self._admitted():
+    async def preprocess(self, request: Request, allocator: Allocator | None = None) -> Result:
+        """The whole answer, its pixels in memory of `allocator`."""
+        with self.admitted():
             prepared = await self.prepare(request)
-            return await self.pixels(prepared)
+            return await self.pixels(prepared, allocator)
+
+    @property
+    def buffers(self) -> BufferPool:
+        """The pool that pixels are written to where there is no allocator."""
+        return self._engine.buffers
+
+    def pixel_bytes(self, prepared: Prepared) -> int:
+        """Bytes of the pixel tensors that `pixels` will make, at most."""
+        settings = prepared.settings
+        width = 1 if settings.encoding is Encoding.UINT8 else Dtype(settings.dtype).numpy.itemsize
+        pieces = [placed.piece for work in prepared.works for placed in work.plan.pieces]
+        return sum(piece.rows * piece.layout.row_size() * width for piece in pieces)
 
     @contextmanager
-    def _admitted(self) -> Iterator[None]:
+    def admitted(self) -> Iterator[None]:
+        """Counts a request for the time of the block; QueueFull where too many are there already."""
         if self._active >= self._config.queue_length:
             raise QueueFull(
                 f"{self._active} requests are waiting or running; try again later", retry_after=1.0
@@ -222,14 +237,19 @@ class Preprocessor:
             messages=conversation.messages if show and conversation else (),
         )
 
-    async def pixels(self, prepared: Prepared) -> Result:
-        """The whole result of a prepared request."""
+    async def pixels(self, prepared: Prepared, allocator: Allocator | None = None) -> Result:
+        """The whole result of a prepared request, its pixels in memory of `allocator`."""
         known = prepared.request.output.known_content_keys
         sent = [work for work in prepared.works if work.key not in known]
         fingerprint = prepared.model.pixel_fingerprint(prepared.settings)
         with prepared.watch.stage("pixels"):
             outcome = await self._engine.compute(
-                sent, prepared.model.spec, prepared.settings, fingerprint, prepared.request.namespace
+                sent,
+                prepared.model.spec,
+                prepared.settings,
+                fingerprint,
+                prepared.request.namespace,
+                allocator,
             )
         result = self.tokens(prepared)
         counters = replace(

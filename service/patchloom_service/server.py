@@ -14,11 +14,14 @@ from patchloom_proto import preprocess_pb2_grpc as rpc
 
 from patchloom_service.config import Config
 from patchloom_service.metrics import Metrics
+from patchloom_service.metrics_server import MetricsServer
 from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.served import ServedModel
 from patchloom_service.servicer import PreprocessServicer
+from patchloom_service.transport.transports import Transports
 
 log = logging.getLogger("patchloom")
+_SWEEP_SECONDS = 0.5
 SERVICE = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
 
 
@@ -29,9 +32,13 @@ class Server:
         self._config = config
         self.metrics = Metrics()
         self.preprocessor = Preprocessor(config, models, backend.select(config.device))
-        self._servicer = PreprocessServicer(self.preprocessor, self.metrics, config.request_timeout)
+        self.transports = Transports(config, self.preprocessor.buffers)
+        self.metrics.collect(self.transports.gauges)
+        self._servicer = PreprocessServicer(self.preprocessor, self.transports, self.metrics, config)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_options(config))
+        self._metrics_server = MetricsServer(self.metrics, config.metrics_address)
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
         """Serves from now on. OSError where the address cannot be bound."""
@@ -46,16 +53,32 @@ class Server:
         if port == 0:
             raise OSError(f"cannot listen on {self._config.address}")
         await self._server.start()
+        await self._metrics_server.start()
+        self._sweeper = asyncio.create_task(self._sweep())
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         return port
+
+    @property
+    def metrics_port(self) -> int:
+        """The port that answers GET /metrics, 0 for none."""
+        return self._metrics_server.port
 
     async def stop(self) -> None:
         """Refuses new requests, lets running ones end within the drain time, then ends."""
         self._servicer.drain()
         await self._health.enter_graceful_shutdown()
         await self._server.stop(self._config.drain_timeout)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await self._metrics_server.stop()
+        self.transports.close()
         self.preprocessor.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.to_thread(self.transports.sweep)
 
 
 async def serve(config: Config, models: Mapping[str, ServedModel]) -> None:

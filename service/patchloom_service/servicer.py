@@ -13,11 +13,21 @@ from patchloom_proto import preprocess_pb2 as pb
 from patchloom_proto import preprocess_pb2_grpc as rpc
 
 from patchloom_service import errors
+from patchloom_service.config import Config
 from patchloom_service.metrics import Metrics
 from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.result import Result
-from patchloom_service.types import Transport
-from patchloom_service.wire import read_request, write_model, write_response
+from patchloom_service.stream import Stream, StreamTools
+from patchloom_service.transport.leases import Owner
+from patchloom_service.transport.transports import Transports
+from patchloom_service.wire import (
+    carry_handles,
+    read_lease,
+    read_request,
+    read_seconds,
+    write_model,
+    write_response,
+)
 
 log = logging.getLogger("patchloom")
 _T = TypeVar("_T")
@@ -36,6 +46,9 @@ STATUS: dict[type[errors.PatchloomError], grpc.StatusCode] = {
     errors.Internal: grpc.StatusCode.INTERNAL,
 }
 DOMAIN = "patchloom"
+OWNER_KEY = "patchloom-owner"
+"""Metadata by which a caller of this host names its process: <pid>.<start time>.<pid namespace>."""
+
 _INTERNAL_TEXT = "internal error; the server's log has the details"
 
 
@@ -73,23 +86,36 @@ def rich_status(error: errors.PatchloomError) -> status_pb2.Status:
     return status_pb2.Status(code=code, message=str(error)[:1024], details=packed)
 
 
-class PreprocessServicer(rpc.PreprocessServiceServicer):  # type: ignore[misc]
+class PreprocessServicer(rpc.PreprocessServiceServicer):
     """Serves one preprocessor. After `drain` new requests are refused as UNAVAILABLE."""
 
-    def __init__(self, preprocessor: Preprocessor, metrics: Metrics, request_timeout: float) -> None:
+    def __init__(
+        self, preprocessor: Preprocessor, transports: Transports, metrics: Metrics, config: Config
+    ) -> None:
         self._preprocessor = preprocessor
+        self._transports = transports
         self._metrics = metrics
-        self._timeout = request_timeout
+        self._timeout = config.request_timeout
         self._draining = False
+        self._streams: set[Stream] = set()
+        self._stream_tools = StreamTools(
+            preprocessor,
+            transports,
+            config,
+            lambda error: rich_status(typed(error, "PreprocessStream")),
+            self._count_streamed,
+        )
 
     def drain(self) -> None:
-        """Refuses what comes from now on."""
+        """Refuses what comes from now on; streams end with the requests that they have in flight."""
         self._draining = True
+        for stream in self._streams:
+            stream.drain()
 
     async def Preprocess(
         self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext
     ) -> pb.PreprocessResponse:
-        return await self._answer("Preprocess", context, lambda: self._preprocess(request))
+        return await self._answer("Preprocess", context, lambda: self._preprocess(request, context))
 
     async def CountTokens(
         self, request: pb.CountTokensRequest, context: grpc.aio.ServicerContext
@@ -98,8 +124,21 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):  # type: ignore[misc]
 
     async def PreprocessStream(
         self, requests: AsyncIterator[pb.PreprocessStreamRequest], context: grpc.aio.ServicerContext
-    ) -> pb.PreprocessStreamResponse:
-        return await self._answer("PreprocessStream", context, lambda: _unimplemented("PreprocessStream"))
+    ) -> None:
+        try:
+            if self._draining:
+                raise errors.Draining("the server is shutting down; try another")
+            stream = Stream(self._stream_tools, _owner(context), context.write, context.time_remaining())
+            self._streams.add(stream)
+            try:
+                await stream.run(requests)
+            finally:
+                self._streams.discard(stream)
+        except Exception as error:  # noqa: BLE001
+            failure = typed(error, "PreprocessStream")
+        else:
+            return
+        await self._abort("PreprocessStream", context, failure)
 
     async def GetModel(
         self, request: pb.GetModelRequest, context: grpc.aio.ServicerContext
@@ -123,23 +162,39 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):  # type: ignore[misc]
     async def ReleaseTensors(
         self, request: pb.ReleaseTensorsRequest, context: grpc.aio.ServicerContext
     ) -> pb.ReleaseTensorsResponse:
-        return await self._answer("ReleaseTensors", context, lambda: _unimplemented("ReleaseTensors"))
+        async def release() -> pb.ReleaseTensorsResponse:
+            released = self._transports.release([read_lease(lease) for lease in request.leases])
+            return pb.ReleaseTensorsResponse(released=released)
+
+        return await self._answer("ReleaseTensors", context, release)
 
     async def RenewLeases(
         self, request: pb.RenewLeasesRequest, context: grpc.aio.ServicerContext
     ) -> pb.RenewLeasesResponse:
-        return await self._answer("RenewLeases", context, lambda: _unimplemented("RenewLeases"))
+        async def renew() -> pb.RenewLeasesResponse:
+            keys = [read_lease(lease) for lease in request.leases]
+            response = pb.RenewLeasesResponse()
+            expires = self._transports.renew(keys, read_seconds(request, "lease_time"))
+            response.expires.FromNanoseconds(int(expires * 1e9))
+            return response
 
-    async def _preprocess(self, request: pb.PreprocessRequest) -> pb.PreprocessResponse:
+        return await self._answer("RenewLeases", context, renew)
+
+    async def _preprocess(
+        self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext
+    ) -> pb.PreprocessResponse:
         parsed = await asyncio.to_thread(read_request, request)
-        if parsed.output.transport is not Transport.INLINE:
-            raise errors.Unimplemented(
-                f"transport {parsed.output.transport.value}; use inline", "output.transport"
-            )
-        result = await self._preprocessor.preprocess(parsed)
-        self._count_stages(result)
-        response = await asyncio.to_thread(write_response, result)
-        self._preprocessor.recycle(result)
+        delivery = self._transports.delivery(parsed.output, parsed.namespace, _owner(context))
+        sent = False
+        try:
+            result = await self._preprocessor.preprocess(parsed, delivery)
+            self._count_stages(result)
+            delivery.commit()
+            carry = carry_handles(delivery.handle)
+            response = await asyncio.to_thread(write_response, result, carry, delivery.fell_back)
+            sent = True
+        finally:
+            delivery.close(sent)
         return response
 
     async def _count(self, request: pb.CountTokensRequest) -> pb.CountTokensResponse:
@@ -147,6 +202,12 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):  # type: ignore[misc]
         result = await self._preprocessor.count(parsed)
         self._count_stages(result)
         return pb.CountTokensResponse(response=await asyncio.to_thread(write_response, result))
+
+    def _count_streamed(self, result: Result | None, status: int) -> None:
+        if result is not None:
+            self._count_stages(result)
+        code = code_pb2.Code.Name(status)
+        self._metrics.add("patchloom_requests_total", method="PreprocessStream", code=code)
 
     def _count_stages(self, result: Result) -> None:
         for stage, ms in result.timings_ms.items():
@@ -165,7 +226,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):  # type: ignore[misc]
             timeout = self._timeout if remaining is None else min(remaining, self._timeout)
             async with asyncio.timeout(timeout):
                 answer = await work()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             failure = typed(error, method)
         else:
             self._metrics.add("patchloom_requests_total", method=method, code="OK")
@@ -192,5 +253,9 @@ def typed(error: BaseException, method: str) -> errors.PatchloomError:
     return errors.Internal(_INTERNAL_TEXT)
 
 
-async def _unimplemented(method: str) -> Any:
-    raise errors.Unimplemented(f"{method} is not built yet; use Preprocess or CountTokens")
+def _owner(context: grpc.aio.ServicerContext) -> Owner | None:
+    """Who will hold the leases of this call, where the caller says so."""
+    for key, value in context.invocation_metadata() or ():
+        if key == OWNER_KEY:
+            return Owner.parse(value)
+    return None

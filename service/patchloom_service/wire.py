@@ -1,10 +1,11 @@
 """Protobuf to values and back: nothing behind this file sees a message of the contract."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import numpy.typing as npt
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_service.errors import InvalidMessage
@@ -12,6 +13,7 @@ from patchloom_service.models.base import Grid, GridKind
 from patchloom_service.result import BoundItem, Counters, Result, Tensor
 from patchloom_service.served import ServedModel
 from patchloom_service.strict_json import parse_json, parse_object
+from patchloom_service.transport.leases import CudaLocation, Handle, LeaseKey, SharedLocation
 from patchloom_service.types import (
     AudioPart,
     Conversation,
@@ -273,14 +275,91 @@ def carry_inline(name: str, tensor: Tensor, message: pb.TensorData) -> None:
     message.inline = np.ascontiguousarray(tensor.array).reshape(-1).view(np.uint8).tobytes()
 
 
-def write_response(result: Result, carry: Carry = carry_inline) -> pb.PreprocessResponse:
-    """The response message of a result, its tensors carried by `carry`."""
+def carry_handles(find: Callable[[npt.NDArray[Any]], Handle | None], rest: Carry = carry_inline) -> Carry:
+    """A handle for each tensor that `find` knows a place of; the others go by `rest`."""
+
+    def carry(name: str, tensor: Tensor, message: pb.TensorData) -> None:
+        handle = find(tensor.array)
+        if handle is None:
+            rest(name, tensor, message)
+        else:
+            _write_handle(handle, message.handle)
+
+    return carry
+
+
+def carry_chunked(announced: list[tuple[str, Tensor]], least: int) -> Carry:
+    """Announces tensors above `least` bytes as chunked and collects them; the others go inline."""
+
+    def carry(name: str, tensor: Tensor, message: pb.TensorData) -> None:
+        if tensor.array.nbytes <= least:
+            carry_inline(name, tensor, message)
+        else:
+            message.chunked = tensor.array.nbytes
+            announced.append((name, tensor))
+
+    return carry
+
+
+def chunks_of(name: str, tensor: Tensor, size: int) -> Iterator[pb.TensorChunk]:
+    """The content of a tensor in pieces of at most `size` bytes, each made when it is asked for."""
+    content = np.ascontiguousarray(tensor.array).reshape(-1).view(np.uint8)
+    for start in range(0, len(content), size):
+        yield pb.TensorChunk(tensor=name, offset=start, data=content[start : start + size].tobytes())
+
+
+def _write_handle(handle: Handle, message: pb.TensorHandle) -> None:
+    message.server_instance = handle.key.instance
+    message.lease_id = handle.key.lease_id
+    message.generation = handle.key.generation
+    message.offset = handle.offset
+    message.size = handle.size
+    message.expires.FromNanoseconds(int(handle.expires * 1e9))
+    match handle.location:
+        case SharedLocation(name, namespace_id):
+            message.shared_memory.name = name
+            message.shared_memory.namespace_id = namespace_id
+        case CudaLocation(uuid, memory, event):
+            message.cuda_ipc.device_uuid = uuid
+            message.cuda_ipc.memory_handle = memory
+            message.cuda_ipc.event_handle = event
+
+
+def read_lease(lease: pb.Lease) -> LeaseKey:
+    """The key that a holder shows."""
+    return LeaseKey(lease.server_instance, lease.lease_id, lease.generation)
+
+
+def read_seconds(message: Any, name: str) -> float | None:
+    """A Duration field of a message in seconds, None where it is unset; InvalidMessage unless positive."""
+    if not message.HasField(name):
+        return None
+    value = getattr(message, name)
+    seconds = float(value.seconds + value.nanos / 1e9)
+    if seconds <= 0:
+        raise InvalidMessage("must be positive", name)
+    return seconds
+
+
+_FELL_BACK = Notice(
+    "TRANSPORT_FELL_BACK", "output.transport", "the memory for tensors is full; they came inline"
+)
+
+
+def write_response(
+    result: Result, carry: Carry = carry_inline, fell_back: bool = False
+) -> pb.PreprocessResponse:
+    """The response message of a result, its tensors carried by `carry`.
+
+    `fell_back` adds the warning that they did not take the transport that was asked for.
+    """
     response = pb.PreprocessResponse(
         model=result.model,
         fingerprint=result.fingerprint,
         items=[_item(item) for item in result.items],
         warnings=[
-            pb.Warning(reason=w.reason, field_path=w.field_path, message=w.message) for w in result.warnings
+            pb.Warning(reason=w.reason, field_path=w.field_path, message=w.message)
+            for w in (*result.warnings, *([_FELL_BACK] if fell_back else []))
         ],
         timings_ms=result.timings_ms,
         counters=_counters(result.counters),

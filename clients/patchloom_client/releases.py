@@ -1,0 +1,44 @@
+"""Gives leases back in the background: closing a response never waits for the server."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+from patchloom_proto import preprocess_pb2 as pb
+
+from patchloom_client.errors import PatchloomError
+
+_PER_CALL = 256
+
+
+class Releases:
+    """Collects leases from any thread and sends them in order. A failure is left to the lease's end."""
+
+    def __init__(self, send: Callable[[Sequence[pb.Lease]], Awaitable[object]]) -> None:
+        self._send = send
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[pb.Lease] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, lease: pb.Lease) -> None:
+        """Sends a lease soon; safe from any thread and after the loop is closed."""
+        self._waiting.append(lease)
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._wake)
+
+    async def flush(self) -> None:
+        """Waits until everything was sent."""
+        self._wake()
+        if self._task is not None:
+            await self._task
+
+    def _wake(self) -> None:
+        if self._waiting and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._send_all())
+
+    async def _send_all(self) -> None:
+        while self._waiting:
+            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _PER_CALL))]
+            with suppress(PatchloomError):
+                await self._send(some)

@@ -1,0 +1,46 @@
+"""What a failed call or a stream's error says, as the client's typed errors."""
+
+from typing import Any
+
+import grpc
+from google.protobuf import any_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from patchloom_client import errors
+
+
+def typed_error(error: grpc.aio.AioRpcError) -> errors.PatchloomError:
+    """The typed error of a failed call."""
+    status = rpc_status.from_call(error)
+    name = error.code().name
+    if status is None:
+        return errors.error_class("", name)(error.details() or name)
+    return error_from_status(status, name)
+
+
+def error_from_status(status: status_pb2.Status, name: str = "") -> errors.PatchloomError:
+    """The typed error of a google.rpc.Status; `name` is its code's, by default the one in it."""
+    name = name or code_pb2.Code.Name(status.code)
+    info = error_details_pb2.ErrorInfo()
+    keys: list[str] = []
+    retry_after: float | None = None
+    for detail in status.details:
+        if detail.Is(info.DESCRIPTOR):
+            detail.Unpack(info)
+        elif (resource := _unpacked(detail, error_details_pb2.ResourceInfo)) is not None:
+            keys.append(resource.resource_name)
+        elif (retry := _unpacked(detail, error_details_pb2.RetryInfo)) is not None:
+            retry_after = retry.retry_delay.ToNanoseconds() / 1e9
+    kind = errors.error_class(info.reason, name)
+    message, path = info.metadata["message"] or status.message, info.metadata["field_path"]
+    if issubclass(kind, errors.ContentKeyNotFound):
+        return kind(message, path, tuple(keys))
+    if issubclass(kind, errors.ResourceExhausted):
+        return kind(message, path, retry_after)
+    return kind(message, path)
+
+
+def _unpacked(detail: any_pb2.Any, kind: Any) -> Any:
+    message = kind()
+    return message if detail.Unpack(message) else None

@@ -1,0 +1,284 @@
+"""Many requests in flight over one call: tokens first, tensors after; a broken call is opened again."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+from patchloom_proto import preprocess_pb2 as pb
+
+from patchloom_client import errors
+from patchloom_client.retry import Retry
+from patchloom_client.status import error_from_status, typed_error
+from patchloom_client.tensors import Response, read_response
+
+_GRACE = 1.0  # seconds that the server has to say itself that a request's time is over
+Bytes = npt.NDArray[np.uint8]
+Read = Callable[[pb.PreprocessResponse, Mapping[str, Bytes]], Response]
+
+
+class Call:
+    """One request of a stream. Ids of `tokens` are provisional until `response` is there."""
+
+    def __init__(self, stream: "Stream", request_id: str, request: pb.PreprocessRequest) -> None:
+        loop = asyncio.get_running_loop()
+        self.request_id = request_id
+        self.request = request
+        self.deadline: float | None = None
+        self.tries = 0
+        self._stream = stream
+        self._tokens: asyncio.Future[Response] = loop.create_future()
+        self._response: asyncio.Future[Response] = loop.create_future()
+        self._announced: pb.PreprocessResponse | None = None
+        self._chunks: dict[str, Bytes] = {}
+        self._missing = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the response or an error is there."""
+        return self._response.done()
+
+    async def tokens(self) -> Response:
+        """Ids and items without tensors, before any pixel is computed."""
+        return await asyncio.shield(self._tokens)
+
+    async def response(self) -> Response:
+        """The whole response, which owns its lease. Cancelling the wait does not cancel the request."""
+        return await asyncio.shield(self._response)
+
+    def cancel(self) -> None:
+        """Takes the request back; `response` raises Cancelled unless it is there already."""
+        self._stream.cancel(self)
+
+    def succeed_tokens(self, message: pb.PreprocessResponse) -> None:
+        """Tokens are ready."""
+        if not self._tokens.done():
+            self._tokens.set_result(read_response(message))
+
+    def announce(self, message: pb.PreprocessResponse) -> None:
+        """Tensors are ready, or follow in chunks."""
+        self._announced = message
+        sizes = {
+            name: data.chunked
+            for name, data in message.tensors.items()
+            if data.WhichOneof("payload") == "chunked"
+        }
+        self._chunks = {name: np.empty(size, np.uint8) for name, size in sizes.items()}
+        self._missing = sum(sizes.values())
+
+    def add(self, chunk: pb.TensorChunk) -> None:
+        """A piece of a chunked tensor."""
+        end = chunk.offset + len(chunk.data)
+        self._chunks[chunk.tensor][chunk.offset : end] = np.frombuffer(chunk.data, np.uint8)
+        self._missing -= len(chunk.data)
+
+    def complete(self, read: Read) -> bool:
+        """Sets the response if its last byte is there."""
+        if self._announced is None or self._missing:
+            return False
+        try:
+            response = read(self._announced, self._chunks)
+        except errors.PatchloomError as error:
+            self.fail(error)
+            return True
+        if self._response.done():
+            response.close()
+        else:
+            self.succeed_tokens(self._announced_without_tensors())
+            self._response.set_result(response)
+        return True
+
+    def _announced_without_tensors(self) -> pb.PreprocessResponse:
+        message = pb.PreprocessResponse()
+        if self._announced is not None and not self._tokens.done():
+            message.CopyFrom(self._announced)
+            message.ClearField("tensors")
+        return message
+
+    def fail(self, error: errors.PatchloomError) -> None:
+        """Ends the request with an error."""
+        for future in (self._tokens, self._response):
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waits gets it; nobody has to
+
+    def reset(self) -> None:
+        """Forgets what a broken call had sent."""
+        self._announced, self._chunks, self._missing = None, {}, 0
+
+
+class Stream:
+    """The requests in flight to one server.
+
+    Requests that a broken call leaves without an answer are sent again, since they change nothing on the
+    server; those that a full server refuses are sent again after the time that it names. `retry` bounds
+    both.
+    """
+
+    def __init__(self, connect: Callable[[], Any], read: Read, retry: Retry, timeout: float | None) -> None:
+        self._connect = connect
+        self._read = read
+        self._retry = retry
+        self._timeout = timeout
+        self._ids = map(str, itertools.count(1))
+        self._calls: dict[str, Call] = {}
+        self._outbox: asyncio.Queue[pb.PreprocessStreamRequest] = asyncio.Queue()
+        self._runner: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self, request: pb.PreprocessRequest, *, timeout: float | None = None) -> Call:
+        """Sends a request, whose time runs from now. The request must not be changed before its answer."""
+        call = Call(self, next(self._ids), request)
+        seconds = self._timeout if timeout is None else timeout
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
+            call.deadline = loop.time() + seconds
+            loop.call_at(call.deadline + _GRACE, self._expire, call)
+        self._calls[call.request_id] = call
+        self._send(call)
+        return call
+
+    async def preprocess(self, request: pb.PreprocessRequest, *, timeout: float | None = None) -> Response:
+        """The whole response of one request; cancelling the wait cancels the request."""
+        call = await self.start(request, timeout=timeout)
+        try:
+            return await call.response()
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+
+    def cancel(self, call: Call) -> None:
+        """See Call.cancel."""
+        if self._calls.pop(call.request_id, None) is None:
+            return
+        call.fail(errors.Cancelled("cancelled"))
+        message = pb.PreprocessStreamRequest(request_id=call.request_id)
+        message.cancel.SetInParent()
+        self._outbox.put_nowait(message)
+
+    async def close(self) -> None:
+        """Cancels what is in flight and ends the call."""
+        for call in list(self._calls.values()):
+            call.fail(errors.Cancelled("the stream was closed"))
+        self._calls.clear()
+        tasks = [task for task in (self._runner, *self._tasks) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._runner = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _send(self, call: Call) -> None:
+        message = pb.PreprocessStreamRequest(request_id=call.request_id, start=call.request)
+        if call.deadline is not None:
+            left = max(call.deadline - asyncio.get_running_loop().time(), 0.001)
+            message.timeout.FromNanoseconds(int(left * 1e9))
+        self._outbox.put_nowait(message)
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.create_task(self._run())
+
+    def _expire(self, call: Call) -> None:
+        if self._calls.pop(call.request_id, None) is not None:
+            call.fail(errors.DeadlineExceeded("the server did not answer in time"))
+
+    async def _run(self) -> None:
+        """Keeps a call open while requests are in flight."""
+        while self._calls:
+            connection = self._connect()
+            writer = asyncio.create_task(self._write_all(connection))
+            try:
+                async for message in connection:
+                    self._take(message)
+                failure: errors.PatchloomError = errors.Unavailable("the server closed the stream")
+            except grpc.aio.AioRpcError as error:
+                failure = typed_error(error)
+            finally:
+                writer.cancel()
+                connection.cancel()
+            await self._recover(failure)
+
+    async def _write_all(self, connection: Any) -> None:
+        while True:
+            message = await self._outbox.get()
+            try:
+                await connection.write(message)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return  # the reader sees the same failure and sends everything again
+
+    async def _recover(self, failure: errors.PatchloomError) -> None:
+        """Prepares the next call, or fails what has no tries left."""
+        delays = [0.0]
+        for call in list(self._calls.values()):
+            call.tries += 1
+            delay = self._retry.delay(failure, call.tries)
+            if delay is None:
+                del self._calls[call.request_id]
+                call.fail(failure)
+            else:
+                delays.append(delay)
+        await asyncio.sleep(max(delays))
+        while not self._outbox.empty():
+            self._outbox.get_nowait()
+        for call in self._calls.values():
+            call.reset()
+            self._send(call)
+
+    def _take(self, message: pb.PreprocessStreamResponse) -> None:
+        call = self._calls.get(message.request_id)
+        if call is None:
+            self._discard(message)
+            return
+        match message.WhichOneof("event"):
+            case "tokens_ready":
+                call.succeed_tokens(message.tokens_ready)
+                return
+            case "tensors_ready":
+                call.announce(message.tensors_ready)
+            case "chunk":
+                call.add(message.chunk)
+            case "error":
+                self._failed(call, error_from_status(message.error))
+                return
+        if call.complete(self._read):
+            del self._calls[call.request_id]
+
+    def _discard(self, message: pb.PreprocessStreamResponse) -> None:
+        """Gives back the lease of a response that nobody waits for any more."""
+        if message.WhichOneof("event") == "tensors_ready":
+            response = message.tensors_ready
+            for name in [n for n, d in response.tensors.items() if d.WhichOneof("payload") == "chunked"]:
+                del response.tensors[name]
+            try:
+                self._read(response, {}).close()
+            except errors.PatchloomError:
+                return  # reading gave the lease back
+
+    def _failed(self, call: Call, error: errors.PatchloomError) -> None:
+        if isinstance(error, errors.DuplicateRequest):
+            return  # of a second message; the request in flight goes on
+        call.tries += 1
+        delay = self._retry.delay(error, call.tries)
+        if delay is None:
+            del self._calls[call.request_id]
+            call.fail(error)
+            return
+        task = asyncio.create_task(self._send_later(call, delay))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_later(self, call: Call, delay: float) -> None:
+        await asyncio.sleep(delay)
+        if call.request_id in self._calls:
+            call.reset()
+            self._send(call)

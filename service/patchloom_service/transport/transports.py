@@ -1,0 +1,116 @@
+"""The transports of a server: which one a response takes, and the leases over all of them."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from patchloom_service.buffers import BufferPool
+from patchloom_service.config import Config
+from patchloom_service.errors import FailedPrecondition, OutOfMemory
+from patchloom_service.transport.inline import InlineDelivery
+from patchloom_service.transport.leases import Handle, LeaseKey, Leases, Owner
+from patchloom_service.transport.shared_delivery import SharedDelivery
+from patchloom_service.transport.shared_memory import MODES, Arena, namespace_id
+from patchloom_service.types import OutputOptions, Transport
+
+log = logging.getLogger("patchloom")
+
+
+class Delivery(Protocol):
+    """The tensors of one response on their way: taken, committed when complete, closed when sent."""
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether the tensors are in the message, though another transport was asked for."""
+        ...
+
+    def take(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]]:
+        """Memory for the pixel tensors."""
+        ...
+
+    def commit(self) -> None:
+        """Lets readers in; the tensors are complete."""
+        ...
+
+    def handle(self, array: npt.NDArray[Any]) -> Handle | None:
+        """Where a tensor is; None for one in the message."""
+        ...
+
+    def close(self, sent: bool) -> None:
+        """Gives back what no lease holds; ends the lease too where the message was not sent."""
+        ...
+
+
+class Transports:
+    """All transports of one server; `sweep` is to be called every second or so."""
+
+    def __init__(self, config: Config, pool: BufferPool) -> None:
+        self._pool = pool
+        self._inline_fallback = config.shm_fallback == "inline"
+        try:
+            self._arena: Arena | None = Arena(config.shm_bytes, MODES[config.shm_readers])
+        except OSError as error:
+            log.warning("no shared memory: %s", error)
+            self._arena = None
+        instance = "" if self._arena is None else self._arena.instance
+        self.leases = Leases(instance, config.lease_time)
+        self._namespace_id = "" if self._arena is None else namespace_id()
+
+    def delivery(self, output: OutputOptions, namespace: str, owner: Owner | None) -> Delivery:
+        """The way of one response. FailedPrecondition where this server has no such transport."""
+        match output.transport:
+            case Transport.INLINE:
+                return InlineDelivery(self._pool)
+            case Transport.SHARED_MEMORY:
+                return self._shared(namespace, owner, output.lease_time)
+            case Transport.CUDA_IPC:
+                raise FailedPrecondition(
+                    "this server has no CUDA device; use shared_memory", "output.transport"
+                )
+
+    def _shared(self, namespace: str, owner: Owner | None, seconds: float | None) -> Delivery:
+        fallback = InlineDelivery(self._pool) if self._inline_fallback else None
+        if self._arena is None:
+            if fallback is None:
+                raise OutOfMemory("this server has no shared memory; use inline", "output.transport")
+            return fallback
+        return SharedDelivery(
+            self._arena, self._namespace_id, self.leases, fallback, namespace, owner, seconds
+        )
+
+    def release(self, keys: Sequence[LeaseKey], namespace: str = "") -> int:
+        """See Leases.release."""
+        return self.leases.release(keys, namespace)
+
+    def renew(self, keys: Sequence[LeaseKey], seconds: float | None, namespace: str = "") -> float:
+        """See Leases.renew."""
+        return self.leases.renew(keys, seconds, namespace)
+
+    def sweep(self) -> None:
+        """Ends leases that are over and frees memory that nobody reads any more."""
+        self.leases.sweep()
+        if self._arena is not None:
+            self._arena.sweep()
+
+    def close(self) -> None:
+        """Ends every lease and unlinks all memory; who maps it keeps it."""
+        self.leases.close()
+        if self._arena is not None:
+            self._arena.close()
+
+    def gauges(self) -> Mapping[str, float]:
+        """What is held now and what became of the leases, by metric name."""
+        values: dict[str, float] = {
+            "patchloom_leases": len(self.leases),
+            "patchloom_leases_granted_total": self.leases.granted,
+        }
+        for how, count in self.leases.endings.items():
+            values[f"patchloom_leases_{how.value}_total"] = count
+        if self._arena is not None:
+            values["patchloom_shm_bytes"] = self._arena.used
+            values["patchloom_shm_idle_bytes"] = self._arena.idle
+            values["patchloom_shm_readers"] = self._arena.readers()
+        return values
