@@ -52,7 +52,8 @@ def append(name: str, rows: Sequence[Row], version: str) -> None:
         writer = csv.writer(file)
         if fresh:
             writer.writerow(
-                ["version", "device", "date", "what", "ours_p20", "ours_p50", "ours_p80", "peer_p20", "peer_p50", "peer_p80", "ratio"]
+                ["version", "device", "date", "what"]
+                + ["ours_p20", "ours_p50", "ours_p80", "peer_p20", "peer_p50", "peer_p80", "ratio"]
             )
         today = datetime.date.today().isoformat()
         for row in rows:

@@ -1,4 +1,4 @@
-"""`make demo`: a real server, an agent's session with screenshots in three dialects, and a page to look at."""
+"""`make demo`: a real server, an agent's session with screenshots in three dialects, and a page."""
 
 import argparse
 import socket

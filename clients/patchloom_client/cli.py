@@ -154,7 +154,8 @@ def _inspect(arguments: argparse.Namespace) -> None:
     service = LocalService(arguments.model, settings(arguments))
     response = service.run(request)
     tokens = [service.model.tokenizer.decode([token]) for token in response.token_ids]
-    arguments.out.write_text(render_report(response, tokens, service.model.tokenizer.control.values()), encoding="utf-8")
+    control = service.model.tokenizer.control.values()
+    arguments.out.write_text(render_report(response, tokens, control), encoding="utf-8")
     _print({"report": str(arguments.out), "items": response_json(response)["items"]})
 
 

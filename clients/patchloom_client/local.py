@@ -1,4 +1,4 @@
-"""The whole pipeline in this process, for the command line without an address: same request, same response."""
+"""The whole pipeline in this process, for the command line without an address: same answers."""
 
 import asyncio
 from collections.abc import Mapping

@@ -254,7 +254,7 @@ def test_model_info_prints_what_was_learnt(capsys, model):
 
 
 def test_inspect_writes_a_page_with_every_image_under_its_call(run, tmp_path):
-    status, answer, path = run("inspect", AGENT)
+    status, _, path = run("inspect", AGENT)
     assert status == 0
     page = path.read_text()
     assert page.count("data:image/png;base64,") == 2

@@ -1,5 +1,6 @@
 """The committed code of the contract is what protoc writes from it."""
 
+import itertools
 import runpy
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def test_every_field_message_and_value_of_the_contract_is_commented():
     lines = (PROTO / "patchloom" / "v1" / "preprocess.proto").read_text().splitlines()
     bare = [
         line
-        for previous, line in zip(lines, lines[1:], strict=False)
+        for previous, line in itertools.pairwise(lines)
         if line.strip().endswith(("{", ";"))
         and not line.startswith(("import", "package", "syntax"))
         and not previous.strip().startswith("//")

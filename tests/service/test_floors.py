@@ -73,7 +73,7 @@ def test_the_client_imports_no_torch_and_no_service_at_import():
     import sys
 
     code = (
-        "import sys, patchloom_client.client, patchloom_client.protocols, patchloom_client.tensors, patchloom_client.cli;"
+        "import sys, patchloom_client.client, patchloom_client.protocols, patchloom_client.cli;"
         "print(sorted({'torch','transformers','PIL','numba','triton'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

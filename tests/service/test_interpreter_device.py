@@ -19,9 +19,9 @@ from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.types import *
 
 model = load_model(sys.argv[1], Config(), "m")
-parts = tuple(
-    ImagePart(MediaSource(SourceKind.DATA, Path(f).read_bytes()), ImageOptions(None, 784, 6272)) for f in sys.argv[2:]
-)
+options = ImageOptions(None, 784, 6272)
+files = [Path(name).read_bytes() for name in sys.argv[2:]]
+parts = tuple(ImagePart(MediaSource(SourceKind.DATA, data), options) for data in files)
 prompt = Conversation((Message(Role.USER, parts),))
 
 def run(device, **output):
@@ -30,7 +30,8 @@ def run(device, **output):
     preprocessor.close()
     return result.tensors
 
-for output in ({"dtype": "float32"}, {"dtype": "bfloat16", "parity": "pillow13"}, {"encoding": Encoding.UINT8}):
+cases = ({"dtype": "float32"}, {"dtype": "bfloat16", "parity": "pillow13"}, {"encoding": Encoding.UINT8})
+for output in cases:
     expected, found = run("cpu", **output), run("interpreter", **output)
     assert expected.keys() == found.keys()
     for name in expected:

@@ -91,7 +91,7 @@ def pil_reference(settings, folder, home):
 
 
 def torch_reference(settings, form, size, way, grid):
-    """What the torchvision backend does on a CPU, in torch: uint8 antialiased resize, fused normalise, patches."""
+    """What the torchvision backend does on a CPU: uint8 antialiased resize, fused normalise, patches."""
     image = torch.from_numpy(np.asarray(Image.open(io.BytesIO(picture(form, size))).convert("RGB")).copy())
     p, m = settings["patch_size"], settings["merge_size"]
     _, down, across = grid

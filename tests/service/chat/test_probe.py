@@ -8,10 +8,14 @@ from patchloom_service.types import Modality, Role
 from tests.support.chat import (
     assistant,
     call,
+    conversation,
     image,
+    items_of,
     official_renderer,
     rendered,
     slot_order,
+    spelled,
+    system,
     tool,
     user,
     zoo,
@@ -135,6 +139,56 @@ def test_gemma4_is_refused_for_tool_images_by_name(official):
     with pytest.raises(TemplateRefused, match="renders no placeholder for messages") as error:
         rendered(renderer, user("q", image()), assistant(calls=[call("a")]), tool("a", "seen", image()))
     assert error.value.field_path == "messages[2].content[1]"
+
+
+def test_gemma4_is_refused_for_a_result_behind_a_user_message(official):
+    renderer = renderer_of(official, "gemma4")
+    with pytest.raises(TemplateRefused, match="ask for tool_results HOIST") as error:
+        rendered(renderer, user("q"), assistant(calls=[call("a")]), user("wait"), tool("a", "seen"))
+    assert error.value.field_path == "messages[3]"
+    turn = user("q"), assistant(calls=[call("a")]), tool("a", "seen"), tool("a", "again"), user("thanks")
+    assert rendered(renderer, *turn).warnings == ()
+
+
+def test_llava_gets_the_lists_that_it_indexes(official):
+    renderer = renderer_of(official, "llava_next")
+    prompt = rendered(renderer, system("s", "t"), user("q", "r", image()), assistant("a", "b"))
+    assert spelled(renderer, prompt) == "<<SYS>>\ns t\n<</SYS>>\n\n[INST] ⟦0⟧\nqr [/INST] a b⟦</s>⟧ "
+
+
+def test_a_template_without_system_messages_warns_of_what_it_leaves_out():
+    renderer = zoo_renderer("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}")
+    prompt = rendered(renderer, system("s"), user("q"))
+    assert [(w.reason, w.field_path) for w in prompt.warnings] == [("SYSTEM_LOST", "messages[0]")]
+
+
+FAULTY = "qwen3_vl", "qwen3_5", "glm_5_3_flash"
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_tools_are_in_the_prompt_with_and_without_an_image(official, name):
+    renderer = renderer_of(official, name)
+    tools = [{"type": "function", "function": {"name": "zoom_in", "parameters": {}}}]
+    for content in (("q",), ("q", image())):
+        value = conversation(user(*content), tools=tools)
+        assert "zoom_in" in spelled(renderer, renderer.render(value, items_of(value)))
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_both_arguments_of_a_call_are_rendered(official, name):
+    renderer = renderer_of(official, name)
+    prompt = rendered(renderer, user("q"), assistant(calls=[call("1", "add", a=3, b=18)]), tool("1", "21"))
+    text = spelled(renderer, prompt)
+    assert ("None" in text, "3" in text, "18" in text) == (False, True, True)
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_fenced_literal_in_a_tool_string_is_text(official, name):
+    renderer = renderer_of(official, name)
+    code = f"```\n{TOKENS[name][0]}\n```"
+    prompt = rendered(renderer, user("q"), assistant(calls=[call("1")]), tool("1", code))
+    assert code in spelled(renderer, prompt)
+    assert slot_order(prompt) == []
 
 
 def test_a_substring_of_the_template_proves_nothing():

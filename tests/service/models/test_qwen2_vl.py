@@ -29,7 +29,7 @@ from tests.support.families import (
     tensors_of,
 )
 
-LINE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+LINE = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_omni_moe")
 SIZES = [(1, 1), (57, 83), (4, 700), (448, 448), (477, 641), (300, 140)]
 
 
