@@ -47,9 +47,7 @@ def test_the_paeth_predictor_equals_its_definition_everywhere():
     values = np.arange(0, 256, 5)
     a, b, c = (v.ravel() for v in np.meshgrid(values, values, values))
     predicted = [int(cpu._predict(*abc)) for abc in zip(a, b, c, strict=True)]
-    expected = [
-        reference.paeth(*abc) for abc in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
-    ]
+    expected = [reference.paeth(*abc) for abc in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)]
     assert predicted == expected
 
 
@@ -100,9 +98,7 @@ def test_output_may_be_a_view_into_a_larger_buffer():
     want[1:11, 2:35] = pillow(data, BACKGROUND)
     np.testing.assert_array_equal(buffer, want)
     mirrored = np.zeros((10, 33, 3), np.uint8)[:, ::-1]
-    np.testing.assert_array_equal(
-        cpu.decode_png(data, BACKGROUND, mirrored), pillow(data, BACKGROUND)
-    )
+    np.testing.assert_array_equal(cpu.decode_png(data, BACKGROUND, mirrored), pillow(data, BACKGROUND))
 
 
 def test_files_of_a_size_with_many_blocks_equal_pillow():

@@ -1,0 +1,97 @@
+"""The descriptor tables of a PNG batch: images, and the segments into which filters cut them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from patchloom_kernels.png.inflate import inflate_rows
+from patchloom_kernels.png.parse import Png
+from patchloom_kernels.png.pixel_table import emission, pixel_table
+from patchloom_kernels.unsupported import Unsupported
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+
+PIXELS = 512
+TABLE_ENTRIES = 258
+
+IMAGE_FIELDS = 11
+"""first filtered byte, first unfiltered byte, bytes of a row, filter distance, width, height,
+emission, depth, first output byte, first pixel tile, entries of its table"""
+SEGMENT_FIELDS = 3
+"""image, first row, rows"""
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredPng:
+    """An inflated image: `rows` is [H, 1 + row_bytes] uint8, every row behind its filter type 0..4."""
+
+    png: Png
+    rows: Bytes = field(repr=False)
+
+
+def inflate_png(png: Png) -> FilteredPng:
+    """Inflate on the host; Unsupported for damaged streams, unknown filters and giant images."""
+    if png.width * png.height >= 1 << 30 or png.row_bytes >= 1 << 30:
+        raise Unsupported("png too large for the device")
+    rows = np.empty((png.height, 1 + png.row_bytes), np.uint8)
+    flat, position = rows.reshape(-1), 0
+    for block in inflate_rows(png):
+        flat[position : position + len(block)] = np.frombuffer(block, np.uint8)
+        position += len(block)
+    if rows[:, 0].max() > 4:
+        raise Unsupported("png filter type")
+    return FilteredPng(png, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The tables of a batch."""
+
+    images: Int64s = field(repr=False)  # [images, IMAGE_FIELDS]
+    sums: Int64s = field(repr=False)  # [segments of None, Sub and Up only, SEGMENT_FIELDS]
+    waves: Int64s = field(repr=False)  # [segments with Average or Paeth, SEGMENT_FIELDS]
+    tables: npt.NDArray[np.int32] = field(repr=False)  # [images, TABLE_ENTRIES]
+    pixel_image: npt.NDArray[np.int32] = field(repr=False)  # [pixel tiles]
+    row_bytes: int  # of all images
+    longest_row: int
+
+
+def make_plan(batch: Sequence[FilteredPng], offsets: Sequence[int], background: tuple[int, int, int]) -> Plan:
+    """Tables for inflated images; image i begins at byte offsets[i] of the output."""
+    images, sums, waves, tables = [], [], [], []
+    filtered = unfiltered = tiles = 0
+    for index, (image, offset) in enumerate(zip(batch, offsets, strict=True)):
+        png = image.png
+        entries = len(png.palette) if png.palette is not None else 256
+        where = [filtered, unfiltered, png.row_bytes, png.bpp, png.width, png.height]
+        images.append([*where, emission(png), png.depth, offset, tiles, entries])
+        tables.append(pixel_table(png, background).view(np.int32))
+        plain, wavy = _segments(index, image.rows[:, 0])
+        sums.append(plain)
+        waves.append(wavy)
+        filtered += png.filtered_bytes
+        unfiltered += png.height * png.row_bytes
+        tiles += -(-png.width * png.height // PIXELS)
+    table = np.array(images, np.int64)
+    per_image = -(-table[:, 4] * table[:, 5] // PIXELS)
+    return Plan(
+        images=table,
+        sums=np.concatenate(sums),
+        waves=np.concatenate(waves),
+        tables=np.stack(tables),
+        pixel_image=np.repeat(np.arange(len(table), dtype=np.int32), per_image),
+        row_bytes=unfiltered,
+        longest_row=int(table[:, 2].max()),
+    )
+
+
+def _segments(index: int, kinds: Bytes) -> tuple[Int64s, Int64s]:
+    """[n, SEGMENT_FIELDS] segments without and with Average or Paeth."""
+    starts = np.flatnonzero((kinds < 2) | (np.arange(len(kinds)) == 0))
+    rows = np.diff(np.append(starts, len(kinds)))
+    wavy = np.maximum.reduceat(kinds, starts) > 2
+    segments = np.stack([np.full(len(starts), index), starts, rows], 1).astype(np.int64)
+    return segments[~wavy], segments[wavy]
