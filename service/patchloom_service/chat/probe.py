@@ -22,13 +22,14 @@ KEPT, LOST, PRINTED, REFUSED = "kept", "lost", "printed", "refused"
 
 @dataclass(frozen=True, slots=True)
 class RoleFacts:
-    """How one role takes content: a string, a list of two texts, a text with an image, an image alone.
+    """How one role takes content: a string, a list of one text or two, a text with an image, an image alone.
 
     `text_image` and `image` hold the number of placeholders, or "refused"; `mixed` is what became of the
     text beside an image.
     """
 
     string: str
+    listed: str
     texts: str
     text_image: int | str
     image: int | str
@@ -63,10 +64,11 @@ class TemplateProbe:
     @property
     def shape(self) -> Shape:
         """How messages are written for this template."""
-        texts = {role: (facts.string, facts.texts) for role, facts in self.roles.items()}
+        roles = self.roles.items()
         return Shape(
-            strings=frozenset(r for r, (string, listed) in texts.items() if string == KEPT != listed),
-            lists=frozenset(r for r, (string, listed) in texts.items() if listed == KEPT != string),
+            strings=frozenset(role for role, facts in roles if facts.string == KEPT != facts.texts),
+            lists=frozenset(role for role, facts in roles if facts.listed == KEPT != facts.string),
+            joined=frozenset(role for role, facts in roles if facts.texts != KEPT),
             arguments=self.arguments if self.arguments == "string" else "mapping",
             merge_system=self.later_system in (LOST, REFUSED),
         )
@@ -78,6 +80,7 @@ class TemplateProbe:
                 role.value: {
                     "content": _wants(facts),
                     "string": facts.string,
+                    "text": facts.listed,
                     "texts": facts.texts,
                     "text_image": facts.text_image,
                     "image": facts.image,
@@ -119,7 +122,7 @@ def _wants(facts: RoleFacts) -> str:
         (False, True): "list",
         (False, False): "neither",
     }
-    return words[facts.string == KEPT, facts.texts == KEPT]
+    return words[facts.string == KEPT, facts.listed == KEPT]
 
 
 Messages = Sequence[dict[str, Any]]
@@ -301,6 +304,7 @@ def _role_facts(prober: _Prober, role: Role) -> RoleFacts:
     image = {"type": "image"}
     return RoleFacts(
         string=prober.fate(prober.framed(role, _ONE), _ONE),
+        listed=prober.fate(prober.framed(role, [_text(_ONE)]), _ONE),
         texts=prober.fate(prober.framed(role, [_text(_ONE), _text(_TWO)]), _ONE, _TWO),
         text_image=prober.count(prober.framed(role, [_text(_ONE), image])),
         image=prober.count(prober.framed(role, [image])),

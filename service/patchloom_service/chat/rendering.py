@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from patchloom_service.chat import alignment
 from patchloom_service.chat.jinja_template import RESERVED, ChatTemplate
-from patchloom_service.chat.probe import PRINTED, TemplateProbe
+from patchloom_service.chat.probe import KEPT, LOST, PRINTED, TemplateProbe
 from patchloom_service.chat.proof import Proof, Proven
 from patchloom_service.chat.spelling import Alternate, SlotText
 from patchloom_service.chat.template_messages import (
@@ -32,6 +32,7 @@ from patchloom_service.types import (
     MediaItem,
     Modality,
     Prompt,
+    Role,
     Segment,
     Slot,
     StructuredPart,
@@ -93,6 +94,7 @@ class Rendering:
             self._check_whole_literals()
         if self.tag:
             self._check_continued()
+        self._check_results_render()
         plain = self.render(Edit())
         if self.tag:
             self._check_final_text(plain)
@@ -208,6 +210,20 @@ class Rendering:
         find = self.model.tokenizer.find_control
         if len(find(plain)) != len(find(proven)):
             raise LiteralRefused("texts join to a control token; the policy REJECT allows none", suspect.path)
+
+    def _check_results_render(self) -> None:
+        """Refuses a tool result at a place where the template leaves results out."""
+        if self.model.probe.result_after_user != LOST:
+            return
+        answering = False
+        for message in self.messages:
+            if message.role is Role.TOOL and not answering:
+                raise TemplateRefused(
+                    "the template leaves out a tool result that does not directly follow its call; "
+                    "send the results first, or ask for tool_results HOIST",
+                    message.path,
+                )
+            answering = bool(message.tool_calls) or (answering and message.role is Role.TOOL)
 
     # Structured parts
 
@@ -325,9 +341,16 @@ class Rendering:
         return tuple(segments)
 
     def _warnings(self) -> tuple[Warning, ...]:
+        merged = merged_systems(self.conversation, self.model.shape)
+        facts = self.model.probe.roles[Role.SYSTEM]
+        lost = LOST in (facts.string, facts.listed) and KEPT not in (facts.string, facts.listed)
         return tuple(
             Warning("SYSTEM_MERGED", path, "the template takes one system message; this one joined the first")
-            for path in merged_systems(self.conversation, self.model.shape)
+            for path in merged
+        ) + tuple(
+            Warning("SYSTEM_LOST", message.path, "the template leaves system messages out")
+            for message in self.messages
+            if lost and message.role is Role.SYSTEM
         )
 
 

@@ -30,12 +30,13 @@ class Shape:
     """What a template wants, learnt by the probe.
 
     `strings` and `lists` are the roles that need text content as a string, or as a list of parts; any other
-    role takes both. `arguments` is "mapping" or "string". `merge_system` joins later system messages to the
-    first.
+    role takes both. `joined` are the roles that lose or print one of several texts. `arguments` is "mapping"
+    or "string". `merge_system` joins later system messages to the first.
     """
 
     strings: frozenset[Role] = frozenset()
     lists: frozenset[Role] = frozenset()
+    joined: frozenset[Role] = frozenset()
     arguments: str = "mapping"
     merge_system: bool = False
 
@@ -169,8 +170,9 @@ def write(messages: Sequence[DraftMessage], shape: Shape, edit: Edit) -> list[di
     """The template messages: role, content, and what else the message has.
 
     Text-only content: of a tool message one string, its parts joined by a space; of other roles the string
-    of a single part, the list of several where the template takes lists, else their join by a space. Any
-    other content keeps its list form and order. The list of a structured part takes its own place.
+    of a single part, the list of several where the template renders them all, else their join by a space.
+    Where a role needs a list, that one text is its only part. Any other content keeps its list form and
+    order. The list of a structured part takes its own place.
     """
     written = [_write_message(message, shape, edit) for message in messages]
     if edit.tag and written:
@@ -197,13 +199,14 @@ def _write_message(message: DraftMessage, shape: Shape, edit: Edit) -> dict[str,
 
 
 def _content(message: DraftMessage, shape: Shape, edit: Edit, generated: bool) -> Any:
-    if message.is_text and message.role not in shape.lists:
-        texts = [part for part in message.parts if isinstance(part, str)]
-        joined = message.role is Role.TOOL or message.role in shape.strings
-        if len(texts) < 2 or joined:
-            return edit.text(" ".join(texts), generated)
+    parts = message.parts
+    if message.is_text:
+        if message.role is Role.TOOL or message.role in shape.joined:
+            parts = (" ".join(map(str, parts)),)
+        if len(parts) < 2 and message.role not in shape.lists:
+            return edit.text("".join(map(str, parts)), generated)
     content: list[Any] = []
-    for part in message.parts:
+    for part in parts:
         if isinstance(part, str):
             content.append({"type": "text", "text": edit.text(part, generated)})
         elif isinstance(part, MediaSlot):
