@@ -108,6 +108,7 @@ def read_checkpoint(path: Path, tokenizer: Tokenizer) -> Checkpoint:
         tokenizer_config=read_json(path / "tokenizer_config.json"),
         template=_template(path),
         token_id=tokenizer.token_id,
+        encode=tokenizer.encode,
     )
 
 

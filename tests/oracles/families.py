@@ -166,6 +166,52 @@ def _glm_family(name: str, architecture: str, image_class: str, image: Mapping[s
     )
 
 
+def _minicpm(name: str, image: Mapping[str, Any]) -> Family:
+    return Family(
+        processor_class=f"{name}Processor",
+        image_class="MiniCPMV4_6ImageProcessor",
+        placeholder="<|image_pad|>",
+        slot="<|image_pad|>",
+        architecture=f"{name}ForConditionalGeneration",
+        image={
+            "image_processor_type": "MiniCPMV4_6ImageProcessor",
+            **HALF,
+            "scale_resolution": 448,
+            "patch_size": 14,
+            **image,
+        },
+        attributes={
+            "image_token": "<|image_pad|>",
+            "video_token": "<|video_pad|>",
+            **{f"{kind}_start_token": f"<{kind}>" for kind in ("image", "slice", "image_id")},
+            **{f"{kind}_end_token": f"</{kind}>" for kind in ("image", "slice", "image_id")},
+        },
+        companions={"video_processor": "MiniCPMV4_6VideoProcessor"},
+        sizes=_TILED,
+    )
+
+
+def _pixtral(architecture: str, longest: int, patch: int, merge: int) -> Family:
+    return Family(
+        processor_class="PixtralProcessor",
+        image_class="PixtralImageProcessor",
+        placeholder="[IMG]",
+        slot="[IMG]",
+        architecture=architecture,
+        image={
+            "image_processor_type": "PixtralImageProcessor",
+            **CLIP,
+            "size": {"longest_edge": longest},
+            "patch_size": {"height": patch, "width": patch},
+        },
+        processor={"patch_size": patch, "spatial_merge_size": merge},
+        config={"vision_config": {"model_type": "pixtral"}},
+        tokens=("[IMG_BREAK]", "[IMG_END]"),
+    )
+
+
+_TILED = (*SIZES, ((900, 500),), ((1000, 1000),), ((40, 1400),))
+
 FAMILIES: dict[str, Family] = {
     "qwen2_vl": _qwen_family(
         "Qwen2VLProcessor", "Qwen2VLForConditionalGeneration", _qwen(14, 3136, 12845056, CLIP)
@@ -212,5 +258,129 @@ FAMILIES: dict[str, Family] = {
         attributes={"image_token": "<|media_pad|>", "video_token": "<|kimi_k25_video_placeholder|>"},
         companions={"video_processor": "Kimi_K25VideoProcessor"},
         large=(*LARGE, ((7200, 20),)),
+    ),
+    "qwen3_omni_moe": Family(
+        processor_class="Qwen3OmniMoeProcessor",
+        image_class="Qwen2VLImageProcessor",
+        placeholder="<|image_pad|>",
+        slot=_QWEN_SLOT,
+        architecture="Qwen3OmniMoeForConditionalGeneration",
+        image=_qwen(16, 3136, 12845056, HALF),
+        attributes={
+            "image_token": "<|image_pad|>",
+            "video_token": "<|video_pad|>",
+            "audio_token": "<|audio_pad|>",
+            "vision_bos_token": "<|vision_start|>",
+            "vision_eos_token": "<|vision_end|>",
+            "audio_bos_token": "<|audio_start|>",
+            "audio_eos_token": "<|audio_end|>",
+        },
+        companions={
+            "video_processor": "Qwen2VLVideoProcessor",
+            "feature_extractor": "WhisperFeatureExtractor",
+        },
+    ),
+    "minicpmv4_6": _minicpm("MiniCPMV4_6", {}),
+    "minicpmv4_6_4x": _minicpm("MiniCPMV4_6", {"downsample_mode": "4x", "use_image_id": False}),
+    "minicpmv4_7": _minicpm("MiniCPMV4_7", {"max_slice_nums": 4}),
+    "pixtral": _pixtral("LlavaForConditionalGeneration", 1024, 16, 1),
+    "mistral3": _pixtral("Mistral3ForConditionalGeneration", 1540, 14, 2),
+    "gemma3": Family(
+        processor_class="Gemma3Processor",
+        image_class="Gemma3ImageProcessor",
+        placeholder="<start_of_image>",
+        slot="<start_of_image>",
+        architecture="Gemma3ForConditionalGeneration",
+        image={
+            "image_processor_type": "Gemma3ImageProcessor",
+            **HALF,
+            "resample": 2,
+            "size": {"height": 896, "width": 896},
+            "do_pan_and_scan": None,
+        },
+        processor={"image_seq_length": 256},
+        attributes={
+            "boi_token": "<start_of_image>",
+            "image_token": "<image_soft_token>",
+            "eoi_token": "<end_of_image>",
+        },
+    ),
+    "gemma4": Family(
+        processor_class="Gemma4Processor",
+        image_class="Gemma4ImageProcessor",
+        placeholder="<|image|>",
+        slot="<|image|>",
+        architecture="Gemma4ForConditionalGeneration",
+        image={"image_processor_type": "Gemma4ImageProcessor", "patch_size": 16, "max_soft_tokens": 280},
+        attributes={
+            "image_token": "<|image|>",
+            "boi_token": "<|image>",
+            "eoi_token": "<image|>",
+            "audio_token": "<|audio|>",
+            "boa_token": "<|audio>",
+            "eoa_token": "<audio|>",
+        },
+        tokens=("<|video|>",),
+        companions={
+            "video_processor": "Gemma4VideoProcessor",
+            "feature_extractor": "Gemma4AudioFeatureExtractor",
+        },
+        sizes=(*SIZES, ((3, 2000),), ((2000, 3),)),
+    ),
+    "llama4": Family(
+        processor_class="Llama4Processor",
+        image_class="Llama4ImageProcessor",
+        placeholder="<|image|>",
+        slot="<|image|>",
+        architecture="Llama4ForConditionalGeneration",
+        image={
+            "image_processor_type": "Llama4ImageProcessor",
+            **HALF,
+            "resample": 2,
+            "size": {"height": 336, "width": 336},
+            "max_patches": 16,
+        },
+        tokens=(
+            *("<|image_start|>", "<|image_end|>", "<|patch|>"),
+            *("<|tile_x_separator|>", "<|tile_y_separator|>"),
+        ),
+        sizes=_TILED,
+        large=(*LARGE, ((336, 5376),), ((337, 336),), ((5000, 335),), ((3, 9000),)),
+    ),
+    "llava_onevision": Family(
+        processor_class="LlavaOnevisionProcessor",
+        image_class="LlavaOnevisionImageProcessor",
+        placeholder="<image>",
+        slot="<image>",
+        architecture="LlavaOnevisionForConditionalGeneration",
+        image={
+            "image_processor_type": "LlavaOnevisionImageProcessor",
+            **CLIP,
+            "size": {"height": 384, "width": 384},
+            "image_grid_pinpoints": [[384 * a, 384 * b] for a in range(1, 7) for b in range(1, 7)],
+        },
+        processor={"num_image_tokens": 729, "vision_feature_select_strategy": "full"},
+        tokens=("<video>",),
+        companions={"video_processor": "LlavaOnevisionVideoProcessor"},
+        sizes=_TILED,
+    ),
+    "deepseek_ocr2": Family(
+        processor_class="DeepseekOcr2Processor",
+        image_class="DeepseekOcr2ImageProcessor",
+        placeholder="<image>",
+        slot="<image>",
+        architecture="DeepseekOcr2ForConditionalGeneration",
+        image={"image_processor_type": "DeepseekOcr2ImageProcessor", **HALF},
+        sizes=_TILED,
+    ),
+    "step3p7": Family(
+        processor_class="Step3p7Processor",
+        image_class="Step3p7ImageProcessor",
+        placeholder="<im_patch>",
+        slot="<im_patch>",
+        architecture="Step3p7ForConditionalGeneration",
+        image={"image_processor_type": "Step3p7ImageProcessor", **CLIP, "resample": 2},
+        tokens=("<im_start>", "<im_end>", "<patch_start>", "<patch_end>", "<patch_newline>"),
+        sizes=(*_TILED, ((20, 300),), ((3100, 700),), ((300, 1300),), ((610, 610), (90, 400))),
     ),
 }

@@ -24,7 +24,9 @@ GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
 def build_processor(family: Family) -> Any:
     """The processor of transformers with the torchvision backend."""
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=build_tokenizer(family), extra_special_tokens=dict(family.attributes)
+        tokenizer_object=build_tokenizer(family),
+        extra_special_tokens=dict(family.attributes),
+        pad_token="unused299",
     )
     parts = {name: getattr(transformers, kind)() for name, kind in family.companions.items()}
     settings = {k: v for k, v in family.image.items() if k != "image_processor_type"}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from patchloom_service.errors import ContractViolation, LimitExceeded
-from patchloom_service.models.base import IdArray, ItemSpan, MediaPlan, RunToken
+from patchloom_service.models.base import IdArray, ItemSpan, MediaPlan, run_tokens
 from patchloom_service.types import ControlToken, MediaItem, Prompt, Segment, Slot, TextSegment
 
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
@@ -91,10 +91,11 @@ _Chunk = Sequence[int] | ControlToken | Slot
 
 
 def _check_length(chunks: Sequence[_Chunk], plans: Sequence[MediaPlan], max_tokens: int) -> None:
-    total = 0
+    total = slots = 0
     for chunk in chunks:
         if isinstance(chunk, Slot):
-            total += sum(token.count for token in plans[chunk.item].run if isinstance(token, RunToken))
+            total += sum(token.count for token in run_tokens(plans[chunk.item].run, slots))
+            slots += 1
         else:
             total += 1 if isinstance(chunk, ControlToken) else len(chunk)
     if total > max_tokens:
@@ -108,7 +109,7 @@ def _write(chunks: Sequence[_Chunk], items: Sequence[MediaItem], plans: Sequence
     offset = 0
     for chunk in chunks:
         if isinstance(chunk, Slot):
-            ids, span = _run(plans[chunk.item], offset, items[chunk.item].path)
+            ids, span = _run(plans[chunk.item], len(order), offset, items[chunk.item].path)
             order.append(chunk.item)
             spans.append(span)
         else:
@@ -119,8 +120,8 @@ def _write(chunks: Sequence[_Chunk], items: Sequence[MediaItem], plans: Sequence
     return Expanded(ids, tuple(order), tuple(spans))
 
 
-def _run(plan: MediaPlan, offset: int, path: str) -> tuple[IdArray, ItemSpan]:
-    tokens = [token for token in plan.run if isinstance(token, RunToken)]
+def _run(plan: MediaPlan, number: int, offset: int, path: str) -> tuple[IdArray, ItemSpan]:
+    tokens = run_tokens(plan.run, number)
     ids = np.repeat(np.array([token.id for token in tokens], np.int64), [token.count for token in tokens])
     ranges: list[tuple[int, int]] = []
     at = offset

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
 from patchloom_service.errors import ContractViolation
-from patchloom_service.models.base import MediaPlan, RunToken
+from patchloom_service.models.base import MediaPlan, RunToken, run_tokens
 from patchloom_service.types import ControlToken, MediaItem, Modality, Prompt, Segment, Slot
 
 
@@ -70,7 +70,7 @@ class _Parser:
     ) -> None:
         self.ids, self.items, self.plans = ids, items, plans
         self.singles, self.media = singles, media
-        self.runs = [_flat(plan) for plan in plans]
+        self.runs = [_flat(plan, number) for number, plan in enumerate(plans)]
         self.at = self.item = 0
 
     def prompt(self) -> Prompt:
@@ -118,8 +118,8 @@ class _Parser:
         return 1
 
 
-def _flat(plan: MediaPlan) -> list[int]:
+def _flat(plan: MediaPlan, number: int) -> list[int]:
     """The ids of an expanded run; empty where it merges with the text around it and cannot be recognised."""
     if any(isinstance(token, str) for token in plan.run):
         return []
-    return [token.id for token in plan.run if isinstance(token, RunToken) for _ in range(token.count)]
+    return [token.id for token in run_tokens(plan.run, number) for _ in range(token.count)]

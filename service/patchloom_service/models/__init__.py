@@ -3,7 +3,22 @@
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from patchloom_service.models import glm4v, glm5_next, inkling, internvl, kimi_k25, qwen2_vl
+from patchloom_service.models import (
+    deepseek_ocr2,
+    gemma3,
+    gemma4,
+    glm4v,
+    glm5_next,
+    inkling,
+    internvl,
+    kimi_k25,
+    llama4,
+    llava_onevision,
+    minicpmv,
+    pixtral,
+    qwen2_vl,
+    step3p7,
+)
 from patchloom_service.models.base import Checkpoint, ModelSpec
 from patchloom_service.models.image_config import ConfigRefused
 
@@ -16,7 +31,22 @@ class Family(Protocol):
     def build(self, checkpoint: Checkpoint, /) -> ModelSpec: ...
 
 
-FAMILIES: tuple[Family, ...] = (qwen2_vl, glm4v, glm5_next, internvl, inkling, kimi_k25)
+FAMILIES: tuple[Family, ...] = (
+    qwen2_vl,
+    glm4v,
+    glm5_next,
+    internvl,
+    inkling,
+    kimi_k25,
+    minicpmv,
+    pixtral,
+    gemma3,
+    gemma4,
+    llama4,
+    llava_onevision,
+    deepseek_ocr2,
+    step3p7,
+)
 """In the order in which they are asked."""
 
 

@@ -1,4 +1,4 @@
-"""Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5/3.6: smart_resize, merged patches, one run per image."""
+"""Qwen2-VL, 2.5-VL, 3-VL, 3.5/3.6 and images of 3-Omni: smart_resize, merged patches, one run per image."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -34,6 +34,7 @@ ARCHITECTURES = {
     "Qwen3VLMoeForConditionalGeneration": "qwen3_vl",
     "Qwen3_5ForConditionalGeneration": "qwen3_5",
     "Qwen3_5MoeForConditionalGeneration": "qwen3_5",
+    "Qwen3OmniMoeForConditionalGeneration": "qwen3_omni",
 }
 _MODEL_TYPES = {
     "qwen2_vl": "qwen2_vl",
@@ -42,6 +43,7 @@ _MODEL_TYPES = {
     "qwen3_vl_moe": "qwen3_vl",
     "qwen3_5": "qwen3_5",
     "qwen3_5_moe": "qwen3_5",
+    "qwen3_omni_moe": "qwen3_omni",
 }
 _DEFAULTS = {
     "resample": 3,
@@ -65,20 +67,21 @@ def match(config: Mapping[str, Any]) -> bool:
 
 def build(checkpoint: Checkpoint) -> ModelSpec:
     """The spec of a checkpoint; ConfigRefused where its settings cannot be reproduced."""
+    family = _family(checkpoint.config) or "qwen2_vl"
     image = read_image_config(checkpoint.image_processor, _DEFAULTS, _KEYS)
     bounds = _bounds(image.extra)
     token = require_token(checkpoint, IMAGE, "image_token_id")
     patch, merge = image.extra["patch_size"], image.extra["merge_size"]
     layout = PatchLayout((patch, patch), merge=merge, temporal=image.extra["temporal_patch_size"])
     return ModelSpec(
-        family=_family(checkpoint.config) or "qwen2_vl",
+        family=family,
         architectures=checkpoint.architectures,
         placeholders={Modality.IMAGE: IMAGE},
         structural=STRUCTURAL,
         plan_image=partial(_plan, image, layout, bounds, token),
         layout=partial(rows_with_grids, flat_row),
         table=image.table,
-        token_types=image_token_types,
+        token_types=None if family == "qwen3_omni" else image_token_types,
         positions=partial(mrope_positions, merge),
         settings=image.settings(),
         oracle="transformers Qwen2VLImageProcessor (torchvision backend) and Qwen2VLImageProcessorPil",

@@ -15,9 +15,12 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5Model
+from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
+    Qwen3OmniMoePreTrainedModelForConditionalGeneration,
+)
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 
-from tests.oracles.families import FAMILIES, image
+from tests.oracles.families import FAMILIES, image, token_id
 from tests.support.families import (
     assert_equals_pil,
     assert_equals_processor,
@@ -147,6 +150,32 @@ def test_positions_equal_get_rope_index(model, sizes):
     fake = SimpleNamespace(config=SimpleNamespace(vision_config=vision))
     fake.get_vision_position_ids = model.get_vision_position_ids.__get__(fake)
     want, delta = model.get_rope_index(fake, torch.from_numpy(made.ids)[None], types, image_grid_thw=grids)
+    np.testing.assert_array_equal(positions, want[:, 0].numpy())
+    np.testing.assert_array_equal(deltas, delta.numpy())
+
+
+def test_positions_equal_get_rope_index_of_the_omni_model():
+    sizes = [(57, 83), (300, 140), (140, 300)]
+    spec = build("qwen3_omni_moe")
+    made = expanded("qwen3_omni_moe", spec, plans_of(spec, sizes))
+    assert spec.positions is not None
+    positions, deltas = spec.positions(made.ids, made.spans)
+    omni = FAMILIES["qwen3_omni_moe"]
+    tokens = {
+        "image_token_id": "<|image_pad|>",
+        "video_token_id": "<|video_pad|>",
+        "audio_token_id": "<|audio_pad|>",
+        "vision_start_token_id": "<|vision_start|>",
+        "audio_start_token_id": "<|audio_start|>",
+    }
+    ids = {key: token_id(omni, spelling) for key, spelling in tokens.items()}
+    fake = SimpleNamespace(spatial_merge_size=2, config=SimpleNamespace(position_id_per_seconds=25, **ids))
+    model = Qwen3OmniMoePreTrainedModelForConditionalGeneration
+    fake.get_llm_pos_ids_for_vision = model.get_llm_pos_ids_for_vision.__get__(fake)
+    grids = torch.tensor([span.plan.grid.shape for span in made.spans])
+    prompt = torch.from_numpy(made.ids)[None]
+    mask = torch.ones_like(prompt)
+    want, delta = model.get_rope_index(fake, prompt, image_grid_thw=grids, attention_mask=mask)
     np.testing.assert_array_equal(positions, want[:, 0].numpy())
     np.testing.assert_array_equal(deltas, delta.numpy())
 

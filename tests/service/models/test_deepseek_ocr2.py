@@ -1,0 +1,54 @@
+import pytest
+from patchloom_service.errors import InvalidMessage
+from patchloom_service.models import deepseek_ocr2
+from patchloom_service.models.image_config import ConfigRefused
+from patchloom_service.types import ImageOptions
+
+from tests.support.families import (
+    assert_equals_pil,
+    assert_equals_processor,
+    assert_slices_cover,
+    build,
+    cases,
+)
+
+
+@pytest.mark.parametrize(("name", "index"), cases("deepseek_ocr2"))
+def test_ids_and_tensors_equal_the_processor(name, index):
+    assert_equals_processor(name, index)
+
+
+@pytest.mark.parametrize("sizes", [[(1, 1)], [(57, 83)], [(477, 641)], [(900, 500)], [(57, 83), (300, 140)]])
+def test_pixels_equal_the_pil_class(sizes):
+    assert_equals_pil("deepseek_ocr2", sizes)
+
+
+def test_pixel_bounds_of_an_image_are_refused():
+    with pytest.raises(InvalidMessage, match="no options"):
+        build("deepseek_ocr2").plan_image((40, 40), ImageOptions(max_pixels=5), 1)
+
+
+def test_items_follow_one_another():
+    assert_slices_cover(build("deepseek_ocr2"), [(57, 83), (300, 140), (140, 300)])
+
+
+def test_no_image_means_no_tensor():
+    layout = build("deepseek_ocr2").layout([])
+    assert (layout.pixels, dict(layout.constants), layout.slices) == ((), {}, ())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"size": {"height": 1024, "width": 300}},
+        {"sharpen": 1},
+    ],
+)
+def test_settings_that_cannot_be_reproduced_are_refused(settings):
+    with pytest.raises(ConfigRefused):
+        build("deepseek_ocr2", **settings)
+
+
+def test_the_family_is_found_by_architecture_or_model_type():
+    assert deepseek_ocr2.match({"model_type": "deepseek_ocr2"})
+    assert not deepseek_ocr2.match({"architectures": ["DeepseekOCRForCausalLM"]})

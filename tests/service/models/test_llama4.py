@@ -1,0 +1,49 @@
+import pytest
+from patchloom_service.errors import InvalidMessage
+from patchloom_service.models import llama4
+from patchloom_service.models.image_config import ConfigRefused
+from patchloom_service.types import ImageOptions
+
+from tests.support.families import (
+    assert_equals_processor,
+    assert_slices_cover,
+    build,
+    cases,
+)
+
+
+@pytest.mark.parametrize(("name", "index"), cases("llama4"))
+def test_ids_and_tensors_equal_the_processor(name, index):
+    assert_equals_processor(name, index)
+
+
+def test_pixel_bounds_of_an_image_are_refused():
+    with pytest.raises(InvalidMessage, match="no options"):
+        build("llama4").plan_image((40, 40), ImageOptions(max_pixels=5), 1)
+
+
+def test_items_follow_one_another():
+    assert_slices_cover(build("llama4"), [(57, 83), (300, 140), (140, 300)])
+
+
+def test_no_image_means_no_tensor():
+    layout = build("llama4").layout([])
+    assert (layout.pixels, dict(layout.constants), layout.slices) == ((), {}, ())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"size": {"height": 336, "width": 300}},
+        {"do_normalize": False},
+        {"sharpen": 1},
+    ],
+)
+def test_settings_that_cannot_be_reproduced_are_refused(settings):
+    with pytest.raises(ConfigRefused):
+        build("llama4", **settings)
+
+
+def test_the_family_is_found_by_architecture_or_model_type():
+    assert llama4.match({"model_type": "llama4"})
+    assert not llama4.match({"architectures": ["Llama4ForCausalLM"]})

@@ -1,0 +1,55 @@
+import pytest
+from patchloom_service.errors import InvalidMessage
+from patchloom_service.models import pixtral
+from patchloom_service.models.image_config import ConfigRefused
+from patchloom_service.types import ImageOptions
+
+from tests.support.families import (
+    assert_equals_pil,
+    assert_equals_processor,
+    assert_slices_cover,
+    build,
+    cases,
+)
+
+
+@pytest.mark.parametrize(("name", "index"), cases("pixtral", "mistral3"))
+def test_ids_and_tensors_equal_the_processor(name, index):
+    assert_equals_processor(name, index)
+
+
+@pytest.mark.parametrize("sizes", [[(1, 1)], [(57, 83)], [(477, 641)], [(900, 500)], [(57, 83), (300, 140)]])
+def test_pixels_equal_the_pil_class(sizes):
+    assert_equals_pil("pixtral", sizes)
+
+
+def test_pixel_bounds_of_an_image_are_refused():
+    with pytest.raises(InvalidMessage, match="no options"):
+        build("pixtral").plan_image((40, 40), ImageOptions(max_pixels=5), 1)
+
+
+def test_items_follow_one_another():
+    assert_slices_cover(build("pixtral"), [(57, 83), (300, 140), (140, 300)])
+
+
+def test_no_image_means_no_tensor():
+    layout = build("pixtral").layout([])
+    assert (layout.pixels, dict(layout.constants), layout.slices) == ((), {}, ())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"do_pad": False},
+        {"size": {"shortest_edge": 5}},
+        {"sharpen": 1},
+    ],
+)
+def test_settings_that_cannot_be_reproduced_are_refused(settings):
+    with pytest.raises(ConfigRefused):
+        build("pixtral", **settings)
+
+
+def test_the_family_is_found_by_architecture_or_model_type():
+    assert pixtral.match({"model_type": "mistral3", "vision_config": {"model_type": "pixtral"}})
+    assert not pixtral.match({"model_type": "llava", "vision_config": {"model_type": "clip_vision_model"}})
