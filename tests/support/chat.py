@@ -1,10 +1,12 @@
 """Small tokenizers, conversations and readable prompts for tests of rendering."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tokenizers
+from hypothesis import strategies as st
 from patchloom_service.chat.jinja_template import TemplateLimits
 from patchloom_service.chat.normalize import harvest, normalize
 from patchloom_service.chat.render import JinjaRenderer
@@ -31,6 +33,9 @@ from patchloom_service.types import (
 from tokenizers import decoders, models, pre_tokenizers
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "data" / "templates"
+
+EXAMPLES = 10_000 if os.environ.get("PATCHLOOM_LONG") else 300
+"""Random conversations a renderer; PATCHLOOM_LONG is set by `make test-long`."""
 
 TURNS = ("<|start|>", "<|end|>")
 MEDIA = ("<|vision_start|>", "<|image|>", "<|vision_end|>", "<|video|>", "<|audio|>")
@@ -165,3 +170,56 @@ def spelled(renderer: JinjaRenderer, prompt: Prompt) -> str:
 def slot_order(prompt: Prompt) -> list[int]:
     """The items in prompt order."""
     return [segment.item for segment in prompt.segments if isinstance(segment, Slot)]
+
+
+def words(tokens: Sequence[str]) -> st.SearchStrategy[str]:
+    """Texts full of control tokens and of their pieces."""
+    pieces = ["<|", "|>", "<", "end", "[", "/", " ", "\n", "a", "é", "界", "\U000f0000"]
+    return st.lists(st.sampled_from([*tokens, *pieces]), max_size=5).map("".join)
+
+
+@st.composite
+def conversations(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> list[Message]:
+    """Rounds of user, calls and results in any order, with media."""
+    mixed = st.one_of(texts, st.builds(image))
+    messages = [system(draw(texts) or "s")] if draw(st.booleans()) else []
+    messages.append(user(draw(texts) or "q"))
+    for turn in range(draw(st.integers(0, 3))):
+        ids = [f"{turn}-{n}" for n in range(draw(st.integers(1, 3)))]
+        calls = [call(i, **{draw(texts): draw(texts)}) for i in ids]
+        messages.append(assistant(draw(texts), calls=calls))
+        for i in draw(st.permutations(ids)):
+            messages.append(tool(i, *draw(st.lists(mixed, max_size=4))))
+        messages.append(user(*draw(st.lists(mixed, min_size=1, max_size=3))))
+    return messages
+
+
+def neutral(messages: Sequence[Message]) -> list[Message]:
+    """The same conversation with a harmless text in place of each text."""
+    return [
+        Message(
+            message.role,
+            tuple(TextPart("x") if isinstance(part, TextPart) else part for part in message.content),
+            tool_calls=tuple(call(c.id, c.name, x="x") for c in message.tool_calls),
+            tool_call_id=message.tool_call_id,
+        )
+        for message in messages
+    ]
+
+
+def without_kept_tokens(renderer: JinjaRenderer, messages: Sequence[Message]) -> list[Message]:
+    """The conversation without the tokens that mean something in assistant text."""
+
+    def cleaned(message: Message) -> Message:
+        text = "".join(part.text for part in message.content if isinstance(part, TextPart))
+        while any(spelling in text for spelling in renderer.probe.kept_tokens):
+            for spelling in renderer.probe.kept_tokens:
+                text = text.replace(spelling, "")
+        return Message(message.role, (TextPart(text),), tool_calls=message.tool_calls)
+
+    return [cleaned(m) if m.role is Role.ASSISTANT else m for m in messages]
+
+
+def structure(prompt: Prompt) -> list[ControlToken | Slot]:
+    """A prompt without its text."""
+    return [segment for segment in prompt.segments if not isinstance(segment, TextSegment)]

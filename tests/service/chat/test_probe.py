@@ -1,23 +1,31 @@
 import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from patchloom_service.chat.spelling import Alternate
 from patchloom_service.errors import TemplateRefused
 from patchloom_service.types import Modality, Role
 
 from tests.support.chat import (
+    EXAMPLES,
     assistant,
     call,
     conversation,
+    conversations,
     image,
     items_of,
+    neutral,
     official_renderer,
     rendered,
     slot_order,
     spelled,
+    structure,
     system,
     tool,
     user,
+    without_kept_tokens,
+    words,
     zoo,
     zoo_renderer,
 )
@@ -132,6 +140,18 @@ def test_six_orders_of_three_results_keep_their_images(official, name, images):
         stand = "abc" if name.startswith("glm") else order
         assert slot_order(prompt) == [order.index(c) * images + n for c in stand for n in range(images)]
         assert prompt.renders == 2
+
+
+@pytest.mark.parametrize("name", CARRIERS)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data())
+def test_no_text_changes_the_structure_of_an_official_prompt(official, name, data):
+    renderer = renderer_of(official, name)
+    messages = data.draw(conversations(words(tuple(renderer.tokenizer.control))))
+    messages = without_kept_tokens(renderer, messages)
+    prompt = rendered(renderer, *messages)
+    assert structure(prompt) == structure(rendered(renderer, *neutral(messages)))
+    assert sorted(slot_order(prompt)) == list(range(len(items_of(conversation(*messages)))))
 
 
 def test_gemma4_is_refused_for_tool_images_by_name(official):

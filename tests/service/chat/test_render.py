@@ -1,5 +1,4 @@
 import itertools
-import os
 import re
 
 import pytest
@@ -18,15 +17,14 @@ from patchloom_service.types import (
     Conversation,
     LiteralPolicy,
     Message,
-    Prompt,
     Role,
-    Slot,
     StructuredPart,
     TextPart,
     TextSegment,
 )
 
 from tests.support.chat import (
+    EXAMPLES,
     MEDIA,
     PLAIN,
     TURNS,
@@ -34,18 +32,21 @@ from tests.support.chat import (
     audio,
     call,
     conversation,
+    conversations,
     image,
+    neutral,
     rendered,
     slot_order,
     spelled,
+    structure,
     system,
     tool,
     user,
+    without_kept_tokens,
+    words,
     zoo,
     zoo_renderer,
 )
-
-EXAMPLES = 10_000 if os.environ.get("PATCHLOOM_LONG") else 300
 
 IN_PLACE = {
     "loop": "message",
@@ -457,65 +458,18 @@ def test_a_template_that_runs_away_is_stopped():
 
 # Properties
 
-WORDS = st.lists(
-    st.sampled_from(
-        [*TURNS, *MEDIA, *PLAIN, "<|", "|>", "<", "end", " ", "\n", "a", "é", "界", "\U000f0000"]
-    ),
-    max_size=5,
-).map("".join)
-
-
-@st.composite
-def conversations(draw):
-    """Rounds of user, calls and results in any order, with media and with texts full of control tokens."""
-    messages = [user(draw(WORDS) or "q")] if draw(st.booleans()) else [system(draw(WORDS) or "s"), user("q")]
-    for turn in range(draw(st.integers(0, 3))):
-        ids = [f"{turn}-{n}" for n in range(draw(st.integers(1, 3)))]
-        messages.append(assistant(draw(WORDS), calls=[call(i, **{draw(WORDS): draw(WORDS)}) for i in ids]))
-        for i in draw(st.permutations(ids)):
-            messages.append(tool(i, *draw(st.lists(st.one_of(WORDS, st.builds(image)), max_size=4))))
-        messages.append(user(*draw(st.lists(st.one_of(WORDS, st.builds(image)), min_size=1, max_size=3))))
-    return messages
-
-
-def neutral(messages):
-    """The same conversation with a harmless text in place of each text."""
-
-    def part(value):
-        return TextPart("x") if isinstance(value, TextPart) else value
-
-    return [
-        Message(
-            m.role,
-            tuple(part(p) for p in m.content),
-            tool_calls=tuple(call(c.id, c.name, x="x") for c in m.tool_calls),
-            tool_call_id=m.tool_call_id,
-        )
-        for m in messages
-    ]
-
-
-def structure(prompt: Prompt):
-    return [s for s in prompt.segments if isinstance(s, ControlToken | Slot)]
+WORDS = words((*TURNS, *MEDIA, *PLAIN))
 
 
 @pytest.mark.parametrize("name", ["loop", "macros", "by_call", "hoisted_behind"])
-@settings(max_examples=EXAMPLES // 4 if EXAMPLES == 300 else EXAMPLES, deadline=None)
-@given(messages=conversations())
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(messages=conversations(WORDS))
 def test_text_never_changes_the_structure_of_a_prompt(name, messages):
     renderer = _renderer(name)
-    kept = {s for s in PLAIN if s in renderer.probe.kept_tokens}
-    messages = [_without(m, kept) if m.role is Role.ASSISTANT else m for m in messages]
+    messages = without_kept_tokens(renderer, messages)
     prompt = rendered(renderer, *messages)
     assert structure(prompt) == structure(rendered(renderer, *neutral(messages)))
     assert sorted(slot_order(prompt)) == list(range(len(harvest(conversation(*messages)))))
-
-
-def _without(message, spellings):
-    text = "".join(part.text for part in message.content)
-    for spelling in spellings:
-        text = text.replace(spelling, "")
-    return Message(message.role, (TextPart(text),), tool_calls=message.tool_calls)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
