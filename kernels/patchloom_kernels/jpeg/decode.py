@@ -14,7 +14,8 @@ from patchloom_kernels.jpeg.parse import ZIGZAG, Jpeg, parse_jpeg
 from patchloom_kernels.jpeg.plan import Plan, check_jpeg, make_plan
 from patchloom_kernels.unsupported import Unsupported
 
-_DC_CHUNK = 4096
+DC_CHUNK = 4096
+DC_WARPS = 16
 
 _REASONS = {
     entropy.NOT_SYNCHRONISED: "jpeg not synchronised",
@@ -175,7 +176,9 @@ def _launch(tables: Plan, on: _Tables, out: torch.Tensor, channels: int, split: 
     entropy.write_coefficients[(programs,)](
         *streams, on.natural, starts, ends, counts, count_sums, coefficients, dc, flags, lanes, **sizes
     )
-    entropy.sum_dc[(len(tables.streams), 3)](on.streams, on.images, on.planes, dc, CHUNK=_DC_CHUNK)
+    entropy.sum_dc[(len(tables.streams), 3)](
+        on.streams, on.images, on.planes, dc, CHUNK=DC_CHUNK, num_warps=DC_WARPS
+    )
 
     samples = empty(tables.sample_bytes, torch.uint8)
     pixels.transform[(len(tables.dct_plane),)](

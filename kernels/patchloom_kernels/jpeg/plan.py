@@ -20,7 +20,7 @@ Int32s = npt.NDArray[np.int32]
 
 TILE_BYTES = 1024
 DCT_BLOCKS = 32
-PIXELS = 1024
+PIXELS = 512
 
 STREAM_FIELDS = 9
 """source byte, source bytes, first word, first lane, lanes, image, first block, blocks, first tile"""

@@ -15,9 +15,9 @@ from patchloom_kernels.unsupported import Unsupported
 
 # Rows that advance together: short segments (screenshots) take one warp, which exchanges pixels by
 # shuffles; long ones (photographs) as many rows as a program can hold, since bands are sequential.
-_SHORT, _LONG = 32, 512
-_SUM_CHUNK = 1024
-_SUM_COLUMNS = 512
+SHORT, LONG = 32, 512
+SUM_CHUNK = 1024
+SUM_COLUMNS = 512
 
 
 def decode_batch(
@@ -106,11 +106,11 @@ def _launch(tables: Plan, filtered: npt.NDArray[np.uint8], out: torch.Tensor, ch
     flags = torch.zeros(len(images), dtype=torch.int32, device=out.device)
     if len(tables.sums):
         sums, count = upload(tables.sums), len(tables.sums)
-        columns = triton.cdiv(tables.longest_row, _SUM_COLUMNS)
-        kernels.sum_across[(count, 4)](sums, images, source, rows, CHUNK=_SUM_CHUNK)
-        kernels.sum_down[(count, columns)](sums, images, source, rows, COLUMNS=_SUM_COLUMNS)
-    short = tables.waves[:, 2] <= _SHORT
-    for segments, lanes in ((tables.waves[short], _SHORT), (tables.waves[~short], _LONG)):
+        columns = triton.cdiv(tables.longest_row, SUM_COLUMNS)
+        kernels.sum_across[(count, 4)](sums, images, source, rows, CHUNK=SUM_CHUNK)
+        kernels.sum_down[(count, columns)](sums, images, source, rows, COLUMNS=SUM_COLUMNS)
+    short = tables.waves[:, 2] <= SHORT
+    for segments, lanes in ((tables.waves[short], SHORT), (tables.waves[~short], LONG)):
         if len(segments):
             kernels.wavefront[(len(segments), 4)](
                 upload(segments), images, source, rows, LANES=lanes, num_warps=lanes // 32

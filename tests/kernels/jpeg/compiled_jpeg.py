@@ -1,0 +1,75 @@
+"""Run in its own process: compile the JPEG kernels ahead of time and print their resources as JSON."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import triton
+from patchloom_kernels.jpeg import decode, entropy, pixels, plan
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+
+ARCHITECTURES = (80, 90, 100)
+CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+
+LANES = {"LANES": decode.Split().lanes, "SUBSEQUENCE": decode.Split().subsequence}
+STREAMS = "words:*i32 bits:*i32 lane_stream:*i32 streams:*i64 images:*i64 slots:*i64 lookup:*i16"
+STATES = "starts:*i64 ends:*i64 counts:*i32"
+SYNCHRONISE = f"{STREAMS} {STATES} edges_in:*i64 edges_out:*i64 lane_count:i32"
+WRITE = (
+    f"{STREAMS} natural:*i32 {STATES} count_sums:*i64 coefficients:*i16 differences:*i16 "
+    "flags:*i32 lane_count:i32"
+)
+COUNT = "source:*u8 tile_stream:*i32 streams:*i64 kept:*i32 flags:*i32"
+COMPACT = "source:*u8 tile_stream:*i32 streams:*i64 kept:*i32 kept_sums:*i64 words:*u8 bits:*i32"
+TRANSFORM = "dct_plane:*i32 planes:*i64 quants:*i64 coefficients:*i16 dc:*i16 samples:*u8"
+COLOUR = "pixel_image:*i32 images:*i64 planes:*i64 samples:*u8 out:*u8"
+KERNELS = {
+    "count_kept": (entropy.count_kept, COUNT, {"TILE": plan.TILE_BYTES}, 4),
+    "compact": (entropy.compact, COMPACT, {"TILE": plan.TILE_BYTES}, 4),
+    "synchronise first": (entropy.synchronise, SYNCHRONISE, {"FIRST": True, **LANES}, 1),
+    "synchronise again": (entropy.synchronise, SYNCHRONISE, {"FIRST": False, **LANES}, 1),
+    "write_coefficients": (entropy.write_coefficients, WRITE, LANES, 1),
+    "sum_dc": (
+        entropy.sum_dc,
+        "streams:*i64 images:*i64 planes:*i64 differences:*i16",
+        {"CHUNK": decode.DC_CHUNK},
+        decode.DC_WARPS,
+    ),
+    "transform": (pixels.transform, TRANSFORM, {"BLOCKS": plan.DCT_BLOCKS}, 4),
+    "colour rgb": (pixels.colour, COLOUR, {"CHANNELS": 3, "PIXELS": plan.PIXELS}, 4),
+    "colour rgbx": (pixels.colour, COLOUR, {"CHANNELS": 4, "PIXELS": plan.PIXELS}, 4),
+}
+
+
+def resources(kernel, arguments, constants, warps, architecture):
+    """Registers, bytes of spills (stack and local memory) and of shared memory."""
+    signature = dict(argument.split(":") for argument in arguments.split())
+    signature |= dict.fromkeys(constants, "constexpr")
+    source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
+    options = {"num_warps": warps}
+    compiled = compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        command = [str(CUOBJDUMP), "-res-usage", file.name]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = {name: int(value) for name, value in re.findall(r"(\w+):(\d+)", report)}
+    spills = found["STACK"] + found["LOCAL"]
+    return {"registers": found["REG"], "spills": spills, "shared": compiled.metadata.shared}
+
+
+def main(kernels):
+    table = {
+        f"{name} sm_{architecture}": resources(*kernel, architecture)
+        for architecture in ARCHITECTURES
+        for name, kernel in kernels.items()
+    }
+    json.dump({"triton": triton.__version__, "kernels": table}, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main(KERNELS)

@@ -1,0 +1,21 @@
+"""The PNG kernels compiled ahead of time: registers as in the committed table, no spills."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def test_registers_are_those_of_the_table_and_nothing_spills():
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    command = [sys.executable, str(HERE / "compiled_png.py")]
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    compiled = json.loads(printed.stdout)
+    committed = json.loads((HERE / "resources.json").read_text())
+    assert {name for name, row in compiled["kernels"].items() if row["spills"]} == set()
+    assert compiled["kernels"].keys() == committed["kernels"].keys()
+    if compiled["triton"] == committed["triton"]:
+        assert compiled == committed
