@@ -16,7 +16,7 @@ from patchloom_client.releases import Releases
 from patchloom_client.retry import ONCE, Retry
 from patchloom_client.shm import owner
 from patchloom_client.status import error_from_status, typed_error
-from patchloom_client.stream import Stream
+from patchloom_client.stream import Stream, check_size
 from patchloom_client.tensors import Response, read_response
 
 _T = TypeVar("_T")
@@ -51,6 +51,7 @@ class AsyncClient:
         retry: Retry = ONCE,
     ) -> None:
         self.address = address
+        self._max_message_bytes = max_message_bytes
         self._timeout = timeout
         self._retry = retry
         self._channel = grpc.aio.insecure_channel(
@@ -78,6 +79,7 @@ class AsyncClient:
             lambda message, chunks: read_response(message, chunks=chunks, release=self._releases.add),
             retry,
             self._timeout,
+            self._max_message_bytes,
         )
 
     async def release_leases(self, leases: Sequence[pb.Lease]) -> int:
@@ -124,6 +126,7 @@ class AsyncClient:
         await self.close()
 
     async def _call(self, method: Any, message: Any, timeout: float | None) -> Any:
+        check_size(message, self._max_message_bytes)
         tries = 0
         while True:
             try:

@@ -21,6 +21,14 @@ Bytes = npt.NDArray[np.uint8]
 Read = Callable[[pb.PreprocessResponse, Mapping[str, Bytes]], Response]
 
 
+def check_size(message: Any, most: int) -> None:
+    """MessageTooLarge, with both numbers, where a message does not fit the limit of the connection."""
+    if (size := message.ByteSize()) > most:
+        raise errors.MessageTooLarge(
+            f"the request has {size} bytes; at most {most} are allowed, raise max_message_bytes on both sides"
+        )
+
+
 class Call:
     """One request of a stream. Ids of `tokens` are provisional until `response` is there."""
 
@@ -119,11 +127,19 @@ class Stream:
     both.
     """
 
-    def __init__(self, connect: Callable[[], Any], read: Read, retry: Retry, timeout: float | None) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        read: Read,
+        retry: Retry,
+        timeout: float | None,
+        max_message_bytes: int,
+    ) -> None:
         self._connect = connect
         self._read = read
         self._retry = retry
         self._timeout = timeout
+        self._max_message_bytes = max_message_bytes
         self._ids = map(str, itertools.count(1))
         self._calls: dict[str, Call] = {}
         self._outbox: asyncio.Queue[pb.PreprocessStreamRequest] = asyncio.Queue()
@@ -132,6 +148,7 @@ class Stream:
 
     async def start(self, request: pb.PreprocessRequest, *, timeout: float | None = None) -> Call:
         """Sends a request, whose time runs from now. The request must not be changed before its answer."""
+        check_size(request, self._max_message_bytes)
         call = Call(self, next(self._ids), request)
         seconds = self._timeout if timeout is None else timeout
         if seconds is not None:

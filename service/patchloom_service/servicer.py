@@ -135,6 +135,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
             finally:
                 self._streams.discard(stream)
         except Exception as error:  # noqa: BLE001
+            if context.done():
+                return  # the client is gone: nobody is left to tell
             failure = typed(error, "PreprocessStream")
         else:
             return

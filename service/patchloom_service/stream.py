@@ -130,7 +130,7 @@ class Stream:
         """Ends the time of a request; one that ended already stays as it is."""
         if key in self._running:
             self._cancelled.add(key)
-        if (scope := self._scopes.get(key)) is not None:
+        if (scope := self._scopes.pop(key, None)) is not None:
             scope.reschedule(asyncio.get_running_loop().time())
 
     async def _serve(self, key: str, message: pb.PreprocessStreamRequest) -> None:

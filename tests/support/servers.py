@@ -46,9 +46,12 @@ async def running(**settings: Any) -> AsyncIterator[tuple[Server, AsyncClient]]:
         await server.stop()
 
 
-def png(seed: int = 0, height: int = 56, width: int = 84) -> bytes:
-    """A PNG of random pixels."""
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+def png(seed: int | None = 0, height: int = 56, width: int = 84) -> bytes:
+    """A PNG of random pixels, or a small file of one colour where there is no seed."""
+    shape = (height, width, 3)
+    pixels = np.full(shape, 99, np.uint8)
+    if seed is not None:
+        pixels = np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()

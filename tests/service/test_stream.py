@@ -1,0 +1,369 @@
+"""Many requests over one call: tokens first, tensors after, and an error ends its own request only."""
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+import grpc
+import numpy as np
+import pytest
+from google.rpc import code_pb2
+from patchloom_client.client import AsyncClient
+from patchloom_client.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    InvalidImage,
+    MessageTooLarge,
+    QueueFull,
+    Unavailable,
+)
+from patchloom_client.retry import Retry
+from patchloom_client.status import error_from_status
+from patchloom_proto import preprocess_pb2 as pb
+from patchloom_proto import preprocess_pb2_grpc as rpc
+
+from tests.support.servers import png, request, running
+
+SHARED = {"transport": "shared_memory"}
+
+
+@asynccontextmanager
+async def raw_stream(client):
+    """The bare call: what goes over the wire and nothing else."""
+    async with grpc.aio.insecure_channel(client.address) as channel:
+        call = rpc.PreprocessServiceStub(channel).PreprocessStream()
+        yield call
+        call.cancel()
+
+
+def start(key, body, timeout=None):
+    message = pb.PreprocessStreamRequest(request_id=key, start=body)
+    if timeout is not None:
+        message.timeout.FromMilliseconds(int(timeout * 1000))
+    return message
+
+
+def cancel(key):
+    message = pb.PreprocessStreamRequest(request_id=key)
+    message.cancel.SetInParent()
+    return message
+
+
+async def events(call, count):
+    """The next messages as (id, kind) and themselves."""
+    found = []
+    for _ in range(count):
+        async with asyncio.timeout(20):
+            message = await call.read()
+        assert message is not grpc.aio.EOF
+        found.append((message.request_id, message.WhichOneof("event"), message))
+    return found
+
+
+def reason(message):
+    return error_from_status(message.error).reason
+
+
+@asynccontextmanager
+async def blocked_pixels(server, monkeypatch):
+    """Pixel work waits until the block sets the event."""
+    gate, pixels = asyncio.Event(), server.preprocessor.pixels
+
+    async def wait(*arguments):
+        await gate.wait()
+        return await pixels(*arguments)
+
+    monkeypatch.setattr(server.preprocessor, "pixels", wait)
+    yield gate
+    gate.set()
+
+
+async def test_tokens_come_before_tensors_and_equal_the_unary_answer():
+    async with running() as (_, client), client.stream() as stream:
+        unary = await client.preprocess(request(png(1), png(2)))
+        call = await stream.start(request(png(1), png(2)))
+        tokens = await call.tokens()
+        assert not call.done
+        response = await call.response()
+        assert tokens.token_ids == response.token_ids == unary.token_ids
+        assert dict(tokens.tensors) == {}
+        for name, tensor in unary.tensors.items():
+            np.testing.assert_array_equal(response.tensors[name].array, tensor.array)
+
+
+async def test_tokens_do_not_wait_for_pixels(monkeypatch):
+    async with (
+        running() as (server, client),
+        client.stream() as stream,
+        blocked_pixels(server, monkeypatch) as gate,
+    ):
+        calls = [await stream.start(request(png(seed))) for seed in range(4)]
+        for call in calls:
+            assert (await call.tokens()).items[0].path == "messages[0].content[1]"
+            assert not call.done
+        gate.set()
+        for call in calls:
+            await call.response()
+
+
+async def test_a_large_tensor_comes_in_chunks_within_a_small_message_limit():
+    flat = png(None, 224, 224)
+    async with running(chunk_bytes=10_000) as (_, client):
+        expected = await client.preprocess(request(flat))
+        async with AsyncClient(client.address, max_message_bytes=60_000) as small, small.stream() as stream:
+            response = await stream.preprocess(request(flat))
+            assert response.message.tensors["pixel_values"].chunked == 256 * 1176 * 4
+            np.testing.assert_array_equal(
+                response.tensors["pixel_values"].array, expected.tensors["pixel_values"].array
+            )
+
+
+async def test_a_request_over_the_message_limit_is_refused_with_both_numbers():
+    async with AsyncClient("127.0.0.1:1", max_message_bytes=1000) as client, client.stream() as stream:
+        for attempt in (stream.start(request(png())), client.preprocess(request(png()))):
+            with pytest.raises(MessageTooLarge, match=r"the request has \d+ bytes; at most 1000"):
+                await attempt
+
+
+async def test_streams_use_shared_memory_as_unary_calls_do():
+    async with running() as (server, client), client.stream() as stream:
+        expected = await client.preprocess(request(png(1)))
+        with await stream.preprocess(request(png(1), options=SHARED)) as response:
+            assert response.lease is not None
+            np.testing.assert_array_equal(
+                response.tensors["pixel_values"].array, expected.tensors["pixel_values"].array
+            )
+        async with asyncio.timeout(5):
+            while len(server.transports.leases):
+                await asyncio.sleep(0.02)
+
+
+async def test_an_error_ends_its_request_and_not_the_stream():
+    async with running() as (_, client), client.stream() as stream:
+        good = [await stream.start(request(png(seed))) for seed in range(3)]
+        bad = await stream.start(request(png(0)[:100]))
+        with pytest.raises(InvalidImage) as caught:
+            await bad.response()
+        assert caught.value.field_path == "messages[0].content[1]"
+        for call in good:
+            await call.response()
+        await stream.preprocess(request(png(9)))
+
+
+async def test_the_same_id_in_flight_is_refused_and_the_first_goes_on(monkeypatch):
+    async with (
+        running() as (server, client),
+        raw_stream(client) as call,
+        blocked_pixels(server, monkeypatch) as gate,
+    ):
+        await call.write(start("a", request(png(1))))
+        [(_, kind, _)] = await events(call, 1)
+        assert kind == "tokens_ready"
+        await call.write(start("a", request(png(2))))
+        [(key, kind, message)] = await events(call, 1)
+        assert (key, kind, reason(message)) == ("a", "error", "DUPLICATE_REQUEST")
+        gate.set()
+        [(key, kind, message)] = await events(call, 1)
+        assert (key, kind) == ("a", "tensors_ready")
+        await call.write(start("a", request(png(2))))
+        assert [kind for _, kind, _ in await events(call, 2)] == ["tokens_ready", "tensors_ready"]
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        (pb.PreprocessStreamRequest(start=request(png())), "request_id"),
+        (pb.PreprocessStreamRequest(request_id="x"), "action"),
+        (start("x", pb.PreprocessRequest()), "prompt"),
+        (start("x", request(png()), timeout=-1), "timeout"),
+    ],
+)
+async def test_a_malformed_message_is_answered_and_the_stream_goes_on(message, path):
+    async with running() as (_, client), raw_stream(client) as call:
+        await call.write(message)
+        [(key, kind, answer)] = await events(call, 1)
+        error = error_from_status(answer.error)
+        assert (key, kind, error.reason, error.field_path) == (
+            message.request_id,
+            "error",
+            "INVALID_MESSAGE",
+            path,
+        )
+        await call.write(start("next", request(png())))
+        assert [k for _, k, _ in await events(call, 2)] == ["tokens_ready", "tensors_ready"]
+
+
+async def test_a_cancelled_request_ends_with_cancelled_and_its_work_stops(monkeypatch):
+    async with (
+        running() as (server, client),
+        raw_stream(client) as call,
+        blocked_pixels(server, monkeypatch) as gate,
+    ):
+        await call.write(start("a", request(png(1))))
+        await call.write(start("b", request(png(2))))
+        await events(call, 2)
+        await call.write(cancel("a"))
+        await call.write(cancel("a"))
+        [(key, kind, message)] = await events(call, 1)
+        assert (key, kind, message.error.code) == ("a", "error", code_pb2.CANCELLED)
+        await call.write(cancel("never"))
+        gate.set()
+        assert [(k, e) for k, e, _ in await events(call, 1)] == [("b", "tensors_ready")]
+
+
+async def test_a_request_has_its_own_time(monkeypatch):
+    async with (
+        running() as (server, client),
+        client.stream(retry=Retry(1)) as stream,
+        blocked_pixels(server, monkeypatch) as gate,
+    ):
+        late = await stream.start(request(png(1)), timeout=0.3)
+        patient = await stream.start(request(png(2)))
+        with pytest.raises(DeadlineExceeded):
+            await late.response()
+        assert not patient.done
+        gate.set()
+        await patient.response()
+
+
+async def test_cancelling_in_the_client_is_told_to_the_server(monkeypatch):
+    async with running() as (server, client), client.stream() as stream, blocked_pixels(server, monkeypatch):
+        call = await stream.start(request(png(1)))
+        await call.tokens()
+        call.cancel()
+        with pytest.raises(Cancelled):
+            await call.response()
+        async with asyncio.timeout(5):
+            while not server.metrics.value(
+                "patchloom_requests_total", method="PreprocessStream", code="CANCELLED"
+            ):
+                await asyncio.sleep(0.02)
+
+
+async def test_too_many_in_flight_are_refused_with_a_time_and_the_client_waits_it_out(monkeypatch):
+    async with running(stream_requests=2) as (server, client):
+        async with client.stream(retry=Retry(1)) as stream, blocked_pixels(server, monkeypatch) as gate:
+            calls = [await stream.start(request(png(seed))) for seed in range(3)]
+            with pytest.raises(QueueFull) as caught:
+                await calls[2].response()
+            assert caught.value.retry_after is not None
+            gate.set()
+            await asyncio.gather(*(call.response() for call in calls[:2]))
+        async with client.stream(retry=Retry(20)) as stream:
+            await asyncio.gather(*(stream.preprocess(request(png(seed))) for seed in range(12)))
+
+
+async def test_a_client_that_stops_reading_is_bounded_and_then_left():
+    settings = {"stream_bytes": 4 << 20, "chunk_bytes": 1 << 18, "stream_stall": 1.0}
+    async with running(**settings) as (server, client):
+        channel = grpc.aio.insecure_channel(client.address, options=[("grpc.http2.lookahead_bytes", 1 << 16)])
+        call = rpc.PreprocessServiceStub(channel).PreprocessStream()
+        for index in range(32):  # 32 times 2.4 MB
+            await call.write(start(str(index), request(png(index, 448, 448))))
+        running_at_once = 0
+        async with asyncio.timeout(20):
+            while server.metrics.value("patchloom_stage_seconds_total", stage="render") == 0 or (
+                server.preprocessor._active
+            ):
+                running_at_once = max(running_at_once, server.preprocessor.buffers._idle_bytes)
+                await asyncio.sleep(0.05)
+        done = server.metrics.value("patchloom_requests_total", method="PreprocessStream", code="OK")
+        assert done < 32
+        assert running_at_once <= 8 << 20
+        async with AsyncClient(client.address) as other:
+            await other.preprocess(request(png(1)))
+        call.cancel()
+        await channel.close()
+
+
+async def test_a_draining_server_answers_what_is_in_flight_and_ends_the_stream(monkeypatch):
+    async with (
+        running() as (server, client),
+        raw_stream(client) as call,
+        blocked_pixels(server, monkeypatch) as gate,
+    ):
+        await call.write(start("a", request(png(1))))
+        await events(call, 1)
+        stopping = asyncio.create_task(server.stop())
+        await asyncio.sleep(0.05)
+        await call.write(start("b", request(png(2))))
+        [(key, kind, message)] = await events(call, 1)
+        assert (key, kind, reason(message)) == ("b", "error", "DRAINING")
+        gate.set()
+        assert [(k, e) for k, e, _ in await events(call, 1)] == [("a", "tensors_ready")]
+        assert await call.read() is grpc.aio.EOF
+        await stopping
+
+
+@asynccontextmanager
+async def breakable(address):
+    """A TCP proxy to the address and a function that breaks every connection through it."""
+    host, _, port = address.rpartition(":")
+    open_now = []
+
+    async def forward(reader, writer):
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def connect(reader, writer):
+        other_reader, other_writer = await asyncio.open_connection(host, int(port))
+        open_now.extend((writer, other_writer))
+        await asyncio.gather(forward(reader, other_writer), forward(other_reader, writer))
+
+    def break_all():
+        for writer in open_now:
+            writer.transport.abort()
+        open_now.clear()
+
+    proxy = await asyncio.start_server(connect, "127.0.0.1", 0)
+    yield f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}", break_all
+    break_all()
+    proxy.close()
+
+
+async def test_a_broken_connection_is_opened_again_and_every_request_answered(monkeypatch):
+    async with (
+        running() as (server, client),
+        breakable(client.address) as (address, break_all),
+        AsyncClient(address) as through,
+        through.stream() as stream,
+        blocked_pixels(server, monkeypatch) as gate,
+    ):
+        calls = [await stream.start(request(png(seed))) for seed in range(8)]
+        await asyncio.gather(*(call.tokens() for call in calls))
+        break_all()
+        gate.set()
+        for call in calls:
+            assert (await call.response()).tensors["pixel_values"].shape == (24, 1176)
+            assert call.tries == 1
+
+
+async def test_a_server_that_stays_away_fails_every_request_in_flight():
+    async with AsyncClient("127.0.0.1:1") as client, client.stream(retry=Retry(2, first=0.01)) as stream:
+        calls = [await stream.start(request(png())) for _ in range(2)]
+        for call in calls:
+            with pytest.raises(Unavailable):
+                await call.response()
+
+
+async def test_a_stream_without_work_ends_when_the_client_is_done():
+    async with running() as (_, client), raw_stream(client) as call:
+        await call.write(start("a", request(png(1))))
+        await call.done_writing()
+        assert [kind for _, kind, _ in await events(call, 2)] == ["tokens_ready", "tensors_ready"]
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_stream_that_is_dropped_leaves_no_work_and_no_lease(monkeypatch):
+    async with running() as (server, client):
+        async with raw_stream(client) as call, blocked_pixels(server, monkeypatch):
+            await call.write(start("a", request(png(1), options=SHARED)))
+            await events(call, 1)
+            call.cancel()
+            async with asyncio.timeout(5):
+                while server.preprocessor._active:
+                    await asyncio.sleep(0.02)
+        assert server.transports.gauges()["patchloom_leases"] == 0
