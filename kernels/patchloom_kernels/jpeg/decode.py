@@ -117,7 +117,7 @@ def decode_into(
         end = offset + jpeg.height * jpeg.width * channels
         if offset < 0 or end > out.numel():
             raise ValueError(f"image of bytes {offset}:{end} is outside of out[{out.numel()}]")
-    tables = make_plan(jpegs, offsets, channels, split.subsequence)
+    tables = make_plan(jpegs, offsets, split.subsequence)
     return _launch(tables, _Tables(tables, out.device), out, channels, split)
 
 

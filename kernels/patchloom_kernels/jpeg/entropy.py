@@ -14,9 +14,25 @@ import triton.language as tl
 
 from patchloom_kernels.jpeg import plan, tables
 
-_STREAM = tl.constexpr(plan.STREAM_FIELDS)
-_IMAGE = tl.constexpr(plan.IMAGE_FIELDS)
-_PLANE = tl.constexpr(plan.PLANE_FIELDS)
+_STREAM = tl.constexpr(len(plan.Stream))
+_IMAGE = tl.constexpr(len(plan.Image))
+_PLANE = tl.constexpr(len(plan.Plane))
+_IMAGE_BLOCKS_PER_MCU = tl.constexpr(plan.Image.BLOCKS_PER_MCU.value)
+_IMAGE_COMPONENTS = tl.constexpr(plan.Image.COMPONENTS.value)
+_IMAGE_FIRST_PLANE = tl.constexpr(plan.Image.FIRST_PLANE.value)
+_PLANE_BLOCKS_PER_MCU = tl.constexpr(plan.Plane.BLOCKS_PER_MCU.value)
+_PLANE_H = tl.constexpr(plan.Plane.H.value)
+_PLANE_IN_MCU = tl.constexpr(plan.Plane.IN_MCU.value)
+_PLANE_V = tl.constexpr(plan.Plane.V.value)
+_STREAM_BLOCKS = tl.constexpr(plan.Stream.BLOCKS.value)
+_STREAM_FIRST_BLOCK = tl.constexpr(plan.Stream.FIRST_BLOCK.value)
+_STREAM_FIRST_LANE = tl.constexpr(plan.Stream.FIRST_LANE.value)
+_STREAM_FIRST_TILE = tl.constexpr(plan.Stream.FIRST_TILE.value)
+_STREAM_IMAGE = tl.constexpr(plan.Stream.IMAGE.value)
+_STREAM_LANES = tl.constexpr(plan.Stream.LANES.value)
+_STREAM_LENGTH = tl.constexpr(plan.Stream.LENGTH.value)
+_STREAM_SOURCE = tl.constexpr(plan.Stream.SOURCE.value)
+_STREAM_WORD = tl.constexpr(plan.Stream.WORD.value)
 _SLOTS = tl.constexpr(plan.SLOTS)
 _SECOND_BITS = tl.constexpr(tables.SECOND_BITS)
 _PRIMARY_SHIFT = tl.constexpr(32 - tables.PRIMARY_BITS)
@@ -49,11 +65,11 @@ def count_kept(source, tile_stream, streams, kept, flags, TILE: tl.constexpr):
     """kept[tile] = bytes of the tile that are not stuffing; flags images with markers inside."""
     tile = tl.program_id(0)
     stream = streams + tl.load(tile_stream + tile) * _STREAM
-    i = (tile - tl.load(stream + 8)) * TILE + tl.arange(0, TILE)
-    _, keep, marker = _kept(source, tl.load(stream), tl.load(stream + 1), i)
+    i = (tile - tl.load(stream + _STREAM_FIRST_TILE)) * TILE + tl.arange(0, TILE)
+    _, keep, marker = _kept(source, tl.load(stream + _STREAM_SOURCE), tl.load(stream + _STREAM_LENGTH), i)
     tl.store(kept + tile, tl.sum(keep.to(tl.int32), 0))
     bad = tl.max(marker.to(tl.int32), 0)
-    tl.atomic_or(flags + tl.load(stream + 5), 4, mask=bad > 0)
+    tl.atomic_or(flags + tl.load(stream + _STREAM_IMAGE), 4, mask=bad > 0)
 
 
 @triton.jit
@@ -65,14 +81,14 @@ def compact(source, tile_stream, streams, kept, kept_sums, words, bits, TILE: tl
     tile = tl.program_id(0)
     index = tl.load(tile_stream + tile)
     stream = streams + index * _STREAM
-    first = tl.load(stream + 8)
-    length = tl.load(stream + 1)
+    first = tl.load(stream + _STREAM_FIRST_TILE)
+    length = tl.load(stream + _STREAM_LENGTH)
     i = (tile - first) * TILE + tl.arange(0, TILE)
-    byte, keep, _ = _kept(source, tl.load(stream), length, i)
+    byte, keep, _ = _kept(source, tl.load(stream + _STREAM_SOURCE), length, i)
     before_stream = tl.load(kept_sums + first) - tl.load(kept + first)
     end = tl.load(kept_sums + tile) - before_stream
     position = end - tl.load(kept + tile) + tl.cumsum(keep.to(tl.int32), 0) - 1
-    to = tl.load(stream + 2) * 4 + (position ^ 3)
+    to = tl.load(stream + _STREAM_WORD) * 4 + (position ^ 3)
     tl.store(words + to, byte.to(tl.uint8), mask=keep)
     last = (tile - first + 1) * TILE >= length
     tl.store(bits + index, end.to(tl.int32) * 8, mask=last)
@@ -159,11 +175,11 @@ def _lane(lanes, count, lane_stream, streams, images, bits, SUBSEQUENCE: tl.cons
     here = lanes < count
     index = tl.load(lane_stream + lanes, mask=here, other=0)
     stream = streams + index * _STREAM
-    word = tl.load(stream + 2)
-    image = tl.load(stream + 5)
-    per_mcu = tl.load(images + image * _IMAGE).to(tl.int32)
+    word = tl.load(stream + _STREAM_WORD)
+    image = tl.load(stream + _STREAM_IMAGE)
+    per_mcu = tl.load(images + image * _IMAGE + _IMAGE_BLOCKS_PER_MCU).to(tl.int32)
     length = tl.load(bits + index)
-    number = (lanes - tl.load(stream + 3)).to(tl.int32)
+    number = (lanes - tl.load(stream + _STREAM_FIRST_LANE)).to(tl.int32)
     start = number * SUBSEQUENCE
     limit = tl.minimum(start + SUBSEQUENCE, length)
     return here, stream, number, word, image, per_mcu, length, start, limit
@@ -262,9 +278,9 @@ def write_coefficients(
         lanes, lane_count, lane_stream, streams, images, bits, SUBSEQUENCE
     )
     slot = image * _SLOTS
-    first_lane = tl.load(stream + 3)
-    first_block = tl.load(stream + 6)
-    expected = tl.load(stream + 7).to(tl.int32)
+    first_lane = tl.load(stream + _STREAM_FIRST_LANE)
+    first_block = tl.load(stream + _STREAM_FIRST_BLOCK)
+    expected = tl.load(stream + _STREAM_BLOCKS).to(tl.int32)
     start = tl.load(starts + lanes, mask=here, other=0)
     left = tl.load(ends + lanes - 1, mask=here & (number > 0), other=0)
     left = tl.where(number > 0, left, begin.to(tl.int64) << 16)
@@ -295,7 +311,7 @@ def write_coefficients(
             wrong |= tl.where(broken, 1, 0) | tl.where(over, 2, 0)
             block += done.to(tl.int32)
             live = moving & (p < limit)
-    last = here & (number + 1 == tl.load(stream + 4).to(tl.int32))
+    last = here & (number + 1 == tl.load(stream + _STREAM_LANES).to(tl.int32))
     wrong |= tl.where(last & (block != expected), 8, 0)
     wrong |= tl.where(last & ((b != 0) | (z != 0) | (length - p > 7)), 16, 0)
     tl.atomic_or(flags + image, wrong, mask=here & (wrong != 0))
@@ -305,14 +321,14 @@ def write_coefficients(
 def sum_dc(streams, images, planes, differences, CHUNK: tl.constexpr):
     """Turn the DC differences of one component of one stream into DC coefficients, in place."""
     stream = streams + tl.program_id(0) * _STREAM
-    image = images + tl.load(stream + 5) * _IMAGE
+    image = images + tl.load(stream + _STREAM_IMAGE) * _IMAGE
     component = tl.program_id(1)
-    if component < tl.load(image + 1):
-        plane = planes + (tl.load(image + 6) + component) * _PLANE
-        per_mcu = tl.load(plane + 1).to(tl.int32)
-        own = (tl.load(plane + 3) * tl.load(plane + 4)).to(tl.int32)
-        first = differences + tl.load(stream + 6) + tl.load(plane + 2)
-        total = tl.load(stream + 7).to(tl.int32) // per_mcu * own
+    if component < tl.load(image + _IMAGE_COMPONENTS):
+        plane = planes + (tl.load(image + _IMAGE_FIRST_PLANE) + component) * _PLANE
+        per_mcu = tl.load(plane + _PLANE_BLOCKS_PER_MCU).to(tl.int32)
+        own = (tl.load(plane + _PLANE_H) * tl.load(plane + _PLANE_V)).to(tl.int32)
+        first = differences + tl.load(stream + _STREAM_FIRST_BLOCK) + tl.load(plane + _PLANE_IN_MCU)
+        total = tl.load(stream + _STREAM_BLOCKS).to(tl.int32) // per_mcu * own
         carry = 0
         for begin in range(0, total, CHUNK):
             i = begin + tl.arange(0, CHUNK)

@@ -8,8 +8,30 @@ import triton.language as tl
 
 from patchloom_kernels.jpeg import plan
 
-_IMAGE = tl.constexpr(plan.IMAGE_FIELDS)
-_PLANE = tl.constexpr(plan.PLANE_FIELDS)
+_IMAGE = tl.constexpr(len(plan.Image))
+_PLANE = tl.constexpr(len(plan.Plane))
+_IMAGE_COLOUR = tl.constexpr(plan.Image.COLOUR.value)
+_IMAGE_FIRST_PLANE = tl.constexpr(plan.Image.FIRST_PLANE.value)
+_IMAGE_FIRST_TILE = tl.constexpr(plan.Image.FIRST_TILE.value)
+_IMAGE_HEIGHT = tl.constexpr(plan.Image.HEIGHT.value)
+_IMAGE_LOG_H = tl.constexpr(plan.Image.LOG_H.value)
+_IMAGE_LOG_V = tl.constexpr(plan.Image.LOG_V.value)
+_IMAGE_OUTPUT = tl.constexpr(plan.Image.OUTPUT.value)
+_IMAGE_TRIANGLE_H = tl.constexpr(plan.Image.TRIANGLE_H.value)
+_IMAGE_TRIANGLE_V = tl.constexpr(plan.Image.TRIANGLE_V.value)
+_IMAGE_WIDTH = tl.constexpr(plan.Image.WIDTH.value)
+_PLANE_BLOCKS = tl.constexpr(plan.Plane.BLOCKS.value)
+_PLANE_BLOCKS_ACROSS = tl.constexpr(plan.Plane.BLOCKS_ACROSS.value)
+_PLANE_BLOCKS_PER_MCU = tl.constexpr(plan.Plane.BLOCKS_PER_MCU.value)
+_PLANE_FIRST_BLOCK = tl.constexpr(plan.Plane.FIRST_BLOCK.value)
+_PLANE_FIRST_TILE = tl.constexpr(plan.Plane.FIRST_TILE.value)
+_PLANE_H = tl.constexpr(plan.Plane.H.value)
+_PLANE_HEIGHT = tl.constexpr(plan.Plane.HEIGHT.value)
+_PLANE_IN_MCU = tl.constexpr(plan.Plane.IN_MCU.value)
+_PLANE_MCUS_ACROSS = tl.constexpr(plan.Plane.MCUS_ACROSS.value)
+_PLANE_SAMPLES = tl.constexpr(plan.Plane.SAMPLES.value)
+_PLANE_V = tl.constexpr(plan.Plane.V.value)
+_PLANE_WIDTH = tl.constexpr(plan.Plane.WIDTH.value)
 
 
 @triton.jit
@@ -89,16 +111,20 @@ def transform(dct_plane, planes, quants, coefficients, dc, samples, BLOCKS: tl.c
     tile = tl.program_id(0)
     index = tl.load(dct_plane + tile)
     plane = planes + index * _PLANE
-    blocks_across = tl.load(plane + 6).to(tl.int32)
-    number = (tile - tl.load(plane + 11)).to(tl.int32) * BLOCKS + tl.arange(0, BLOCKS)
-    here = number < tl.load(plane + 7).to(tl.int32)
+    blocks_across = tl.load(plane + _PLANE_BLOCKS_ACROSS).to(tl.int32)
+    number = (tile - tl.load(plane + _PLANE_FIRST_TILE)).to(tl.int32) * BLOCKS + tl.arange(0, BLOCKS)
+    here = number < tl.load(plane + _PLANE_BLOCKS).to(tl.int32)
     row = number // blocks_across
     column = number % blocks_across
-    h = tl.load(plane + 3).to(tl.int32)
-    v = tl.load(plane + 4).to(tl.int32)
-    mcu = row // v * tl.load(plane + 5).to(tl.int32) + column // h
-    in_mcu = tl.load(plane + 2).to(tl.int32) + row % v * h + column % h
-    block = tl.load(plane) + mcu.to(tl.int64) * tl.load(plane + 1) + in_mcu
+    h = tl.load(plane + _PLANE_H).to(tl.int32)
+    v = tl.load(plane + _PLANE_V).to(tl.int32)
+    mcu = row // v * tl.load(plane + _PLANE_MCUS_ACROSS).to(tl.int32) + column // h
+    in_mcu = tl.load(plane + _PLANE_IN_MCU).to(tl.int32) + row % v * h + column % h
+    block = (
+        tl.load(plane + _PLANE_FIRST_BLOCK)
+        + mcu.to(tl.int64) * tl.load(plane + _PLANE_BLOCKS_PER_MCU)
+        + in_mcu
+    )
     at = (block * 64)[:, None]
     i = tl.arange(0, 8)[None, :]
     mask = here[:, None]
@@ -133,7 +159,7 @@ def transform(dct_plane, planes, quants, coefficients, dc, samples, BLOCKS: tl.c
     y0, y1, y2, y3, y4, y5, y6, y7 = _pass(x0, x1, x2, x3, x4, x5, x6, x7, 18)
     y = _stack(y0, y1, y2, y3, y4, y5, y6, y7, BLOCKS)
     pixel = (tl.minimum(tl.maximum(y, -128), 127) + 128).to(tl.uint8)
-    corner = tl.load(plane + 8) + row.to(tl.int64) * (blocks_across * 64) + column * 8
+    corner = tl.load(plane + _PLANE_SAMPLES) + row.to(tl.int64) * (blocks_across * 64) + column * 8
     line = tl.arange(0, 8)[None, :, None] * (blocks_across * 8)
     to = corner[:, None, None] + line + tl.arange(0, 8)[None, None, :]
     tl.store(samples + to, pixel, mask=here[:, None, None])
@@ -142,8 +168,8 @@ def transform(dct_plane, planes, quants, coefficients, dc, samples, BLOCKS: tl.c
 @triton.jit
 def _chroma(samples, plane, cy, cx, ny, nx, a, c, bias, shift, here):
     """A chroma sample at full size: weights a : 4 - a down and c : 4 - c across, or 1 : 0."""
-    stride = tl.load(plane + 6) * 8
-    base = samples + tl.load(plane + 8)
+    stride = tl.load(plane + _PLANE_BLOCKS_ACROSS) * 8
+    base = samples + tl.load(plane + _PLANE_SAMPLES)
     own_row = base + cy * stride
     next_row = base + ny * stride
     b = tl.where(a == 3, 1, 0)
@@ -160,26 +186,26 @@ def colour(pixel_image, images, planes, samples, out, CHANNELS: tl.constexpr, PI
     """PIXELS pixels of one image, in raster order, from planes to RGB or RGBX bytes."""
     tile = tl.program_id(0)
     image = images + tl.load(pixel_image + tile) * _IMAGE
-    width = tl.load(image + 3).to(tl.int32)
-    height = tl.load(image + 4).to(tl.int32)
-    i = (tile - tl.load(image + 11)).to(tl.int32) * PIXELS + tl.arange(0, PIXELS)
+    width = tl.load(image + _IMAGE_WIDTH).to(tl.int32)
+    height = tl.load(image + _IMAGE_HEIGHT).to(tl.int32)
+    i = (tile - tl.load(image + _IMAGE_FIRST_TILE)).to(tl.int32) * PIXELS + tl.arange(0, PIXELS)
     here = i < width * height
     y = i // width
     x = i % width
-    plane = planes + tl.load(image + 6) * _PLANE
-    at = tl.load(plane + 8) + y.to(tl.int64) * (tl.load(plane + 6) * 8) + x
+    plane = planes + tl.load(image + _IMAGE_FIRST_PLANE) * _PLANE
+    at = tl.load(plane + _PLANE_SAMPLES) + y.to(tl.int64) * (tl.load(plane + _PLANE_BLOCKS_ACROSS) * 8) + x
     first = tl.load(samples + at, mask=here, other=0).to(tl.int32)
-    mode = tl.load(image + 2)
+    mode = tl.load(image + _IMAGE_COLOUR)
     red = first
     green = first
     blue = first
     if mode > 0:
-        plane_height = tl.load(plane + _PLANE + 9).to(tl.int32)
-        plane_width = tl.load(plane + _PLANE + 10).to(tl.int32)
-        log_h = tl.load(image + 7).to(tl.int32)
-        log_v = tl.load(image + 8).to(tl.int32)
-        across = tl.load(image + 9).to(tl.int32)
-        down = tl.load(image + 10).to(tl.int32)
+        plane_height = tl.load(plane + _PLANE + _PLANE_HEIGHT).to(tl.int32)
+        plane_width = tl.load(plane + _PLANE + _PLANE_WIDTH).to(tl.int32)
+        log_h = tl.load(image + _IMAGE_LOG_H).to(tl.int32)
+        log_v = tl.load(image + _IMAGE_LOG_V).to(tl.int32)
+        across = tl.load(image + _IMAGE_TRIANGLE_H).to(tl.int32)
+        down = tl.load(image + _IMAGE_TRIANGLE_V).to(tl.int32)
         cy = y >> log_v
         cx = x >> log_h
         ny = tl.minimum(tl.maximum(cy + (y & 1) * 2 - 1, 0), plane_height - 1)
@@ -206,7 +232,7 @@ def colour(pixel_image, images, planes, samples, out, CHANNELS: tl.constexpr, PI
     red = tl.minimum(tl.maximum(red, 0), 255)
     green = tl.minimum(tl.maximum(green, 0), 255)
     blue = tl.minimum(tl.maximum(blue, 0), 255)
-    to = out + tl.load(image + 5) + i.to(tl.int64) * CHANNELS
+    to = out + tl.load(image + _IMAGE_OUTPUT) + i.to(tl.int64) * CHANNELS
     tl.store(to, red.to(tl.uint8), mask=here)
     tl.store(to + 1, green.to(tl.uint8), mask=here)
     tl.store(to + 2, blue.to(tl.uint8), mask=here)

@@ -7,6 +7,7 @@ markers in files that announce them.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +23,55 @@ TILE_BYTES = 1024
 DCT_BLOCKS = 32
 PIXELS = 512
 
-STREAM_FIELDS = 9
-"""source byte, source bytes, first word, first lane, lanes, image, first block, blocks, first tile"""
-IMAGE_FIELDS = 13
-"""blocks per MCU, components, colour (0 gray, 1 YCC, 2 RGB), width, height, first pixel byte,
-first plane, log2 of the chroma factors (h, v), triangle filter (h, v), first pixel tile, channels"""
-PLANE_FIELDS = 12
-"""first block of the image, blocks per MCU, first block in the MCU, h, v, MCUs across,
-blocks across, blocks, first sample byte, height, width, first DCT tile"""
+
+class Stream(IntEnum):
+    """Columns of the stream table: byte ranges, lanes and blocks of a restart interval."""
+
+    SOURCE = 0
+    LENGTH = 1
+    WORD = 2
+    FIRST_LANE = 3
+    LANES = 4
+    IMAGE = 5
+    FIRST_BLOCK = 6
+    BLOCKS = 7
+    FIRST_TILE = 8
+
+
+class Image(IntEnum):
+    """Columns of the image table. COLOUR: 0 gray, 1 YCC, 2 RGB. OUTPUT: first byte of the pixels."""
+
+    BLOCKS_PER_MCU = 0
+    COMPONENTS = 1
+    COLOUR = 2
+    WIDTH = 3
+    HEIGHT = 4
+    OUTPUT = 5
+    FIRST_PLANE = 6
+    LOG_H = 7
+    LOG_V = 8
+    TRIANGLE_H = 9
+    TRIANGLE_V = 10
+    FIRST_TILE = 11
+
+
+class Plane(IntEnum):
+    """Columns of the plane table. FIRST_BLOCK is the image's, IN_MCU the component's first in an MCU."""
+
+    FIRST_BLOCK = 0
+    BLOCKS_PER_MCU = 1
+    IN_MCU = 2
+    H = 3
+    V = 4
+    MCUS_ACROSS = 5
+    BLOCKS_ACROSS = 6
+    BLOCKS = 7
+    SAMPLES = 8
+    HEIGHT = 9
+    WIDTH = 10
+    FIRST_TILE = 11
+
+
 SLOTS = 16
 """Room for the blocks of an MCU; each has the offsets of its DC and its AC table."""
 
@@ -43,9 +85,9 @@ _MAX_STREAM = 1 << 27
 class Plan:
     """The tables of a batch, and how much memory each stage needs."""
 
-    streams: Int64s = field(repr=False)  # [streams, STREAM_FIELDS]
-    images: Int64s = field(repr=False)  # [images, IMAGE_FIELDS]
-    planes: Int64s = field(repr=False)  # [planes, PLANE_FIELDS]
+    streams: Int64s = field(repr=False)  # [streams, Stream]
+    images: Int64s = field(repr=False)  # [images, Image]
+    planes: Int64s = field(repr=False)  # [planes, Plane]
     quants: Int64s = field(repr=False)  # [planes, 64] natural order
     slots: Int64s = field(repr=False)  # [images, SLOTS, 2] offsets into lookup
     lookup: npt.NDArray[np.int16] = field(repr=False)
@@ -66,7 +108,7 @@ def check_jpeg(jpeg: Jpeg) -> None:
     _cut(jpeg)
 
 
-def make_plan(jpegs: Sequence[Jpeg], offsets: Sequence[int], channels: int, subsequence: int) -> Plan:
+def make_plan(jpegs: Sequence[Jpeg], offsets: Sequence[int], subsequence: int) -> Plan:
     """Tables for images that passed `check_jpeg`; image i begins at byte offsets[i] of the output.
 
     `subsequence` is the number of bits that a lane owns.
@@ -84,10 +126,10 @@ def make_plan(jpegs: Sequence[Jpeg], offsets: Sequence[int], channels: int, subs
         table += np.array([source, 0, words, lanes, 0, 0, blocks, 0, tiles])
         streams.append(table)
         source += len(jpeg.scan)
-        words = int(table[-1, 2]) + _words(table[-1:, 1])[0]
-        lanes = int(table[-1, 3] + table[-1, 4])
-        tiles = int(table[-1, 8]) + _ceil(table[-1, 1], TILE_BYTES)
-        images.append(_image(jpeg, offset, len(planes), pixel_tiles, channels))
+        words = int(table[-1, Stream.WORD]) + _words(table[-1:, Stream.LENGTH])[0]
+        lanes = int(table[-1, Stream.FIRST_LANE] + table[-1, Stream.LANES])
+        tiles = int(table[-1, Stream.FIRST_TILE]) + _ceil(table[-1, Stream.LENGTH], TILE_BYTES)
+        images.append(_image(jpeg, offset, len(planes), pixel_tiles))
         pixel_tiles += _ceil(jpeg.width * jpeg.height, PIXELS)
         in_mcu = 0
         for i, c in enumerate(jpeg.components):
@@ -109,10 +151,10 @@ def make_plan(jpegs: Sequence[Jpeg], offsets: Sequence[int], channels: int, subs
         quants=np.array(quants, np.int64),
         slots=np.array(slots, np.int64),
         lookup=luts.joined(),
-        tile_stream=_owners(-(-all_streams[:, 1] // TILE_BYTES)),
-        lane_stream=_owners(all_streams[:, 4]),
-        dct_plane=_owners(-(-all_planes[:, 7] // DCT_BLOCKS)),
-        pixel_image=_owners(-(-(all_images[:, 3] * all_images[:, 4]) // PIXELS)),
+        tile_stream=_owners(-(-all_streams[:, Stream.LENGTH] // TILE_BYTES)),
+        lane_stream=_owners(all_streams[:, Stream.LANES]),
+        dct_plane=_owners(-(-all_planes[:, Plane.BLOCKS] // DCT_BLOCKS)),
+        pixel_image=_owners(-(-(all_images[:, Image.WIDTH] * all_images[:, Image.HEIGHT]) // PIXELS)),
         scans=tuple(jpeg.scan for jpeg in jpegs),
         words=words,
         blocks=blocks,
@@ -177,7 +219,7 @@ def _streams(jpeg: Jpeg, index: int, subsequence: int) -> Int64s:
     ).astype(np.int64)
 
 
-def _image(jpeg: Jpeg, offset: int, first_plane: int, first_tile: int, channels: int) -> list[int]:
+def _image(jpeg: Jpeg, offset: int, first_plane: int, first_tile: int) -> list[int]:
     first = jpeg.components[0]
     width = jpeg.plane_size(len(jpeg.components) - 1)[1]
     log_h, log_v = first.h.bit_length() - 1, first.v.bit_length() - 1
@@ -197,7 +239,6 @@ def _image(jpeg: Jpeg, offset: int, first_plane: int, first_tile: int, channels:
         triangle_h,
         triangle_v,
         first_tile,
-        channels,
     ]
 
 

@@ -109,7 +109,7 @@ def _launch(tables: Plan, filtered: npt.NDArray[np.uint8], out: torch.Tensor, ch
         columns = triton.cdiv(tables.longest_row, SUM_COLUMNS)
         kernels.sum_across[(count, 4)](sums, images, source, rows, CHUNK=SUM_CHUNK)
         kernels.sum_down[(count, columns)](sums, images, source, rows, COLUMNS=SUM_COLUMNS)
-    short = tables.waves[:, 2] <= SHORT
+    short = tables.waves[:, plan.Segment.COUNT] <= SHORT
     for segments, lanes in ((tables.waves[short], SHORT), (tables.waves[~short], LONG)):
         if len(segments):
             kernels.wavefront[(len(segments), 4)](

@@ -12,8 +12,22 @@ import triton.language as tl
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 from patchloom_kernels.png import plan
 
-_IMAGE = tl.constexpr(plan.IMAGE_FIELDS)
-_SEGMENT = tl.constexpr(plan.SEGMENT_FIELDS)
+_SEGMENT = tl.constexpr(len(plan.Segment))
+_IMAGE = tl.constexpr(len(plan.Image))
+_IMAGE_BPP = tl.constexpr(plan.Image.BPP.value)
+_IMAGE_DEPTH = tl.constexpr(plan.Image.DEPTH.value)
+_IMAGE_EMISSION = tl.constexpr(plan.Image.EMISSION.value)
+_IMAGE_ENTRIES = tl.constexpr(plan.Image.ENTRIES.value)
+_IMAGE_FILTERED = tl.constexpr(plan.Image.FILTERED.value)
+_IMAGE_FIRST_TILE = tl.constexpr(plan.Image.FIRST_TILE.value)
+_IMAGE_HEIGHT = tl.constexpr(plan.Image.HEIGHT.value)
+_IMAGE_OUTPUT = tl.constexpr(plan.Image.OUTPUT.value)
+_IMAGE_ROWS = tl.constexpr(plan.Image.ROWS.value)
+_IMAGE_ROW_BYTES = tl.constexpr(plan.Image.ROW_BYTES.value)
+_IMAGE_WIDTH = tl.constexpr(plan.Image.WIDTH.value)
+_SEGMENT_COUNT = tl.constexpr(plan.Segment.COUNT.value)
+_SEGMENT_FIRST_ROW = tl.constexpr(plan.Segment.FIRST_ROW.value)
+_SEGMENT_IMAGE = tl.constexpr(plan.Segment.IMAGE.value)
 _PIXEL_TABLE = tl.constexpr(plan.TABLE_ENTRIES)
 
 BAD_INDEX = 1
@@ -25,13 +39,13 @@ def sum_across(segments, images, filtered, rows, CHUNK: tl.constexpr):
     """The first row of a segment without Average or Paeth: Sub is a running sum modulo 256."""
     segment = segments + tl.program_id(0) * _SEGMENT
     channel = tl.program_id(1)
-    image = images + tl.load(segment) * _IMAGE
-    bpp = tl.load(image + 3).to(tl.int32)
+    image = images + tl.load(segment + _SEGMENT_IMAGE) * _IMAGE
+    bpp = tl.load(image + _IMAGE_BPP).to(tl.int32)
     if channel < bpp:
-        row_bytes = tl.load(image + 2)
-        first = tl.load(segment + 1)
-        source = filtered + tl.load(image) + first * (row_bytes + 1)
-        target = rows + tl.load(image + 1) + first * row_bytes
+        row_bytes = tl.load(image + _IMAGE_ROW_BYTES)
+        first = tl.load(segment + _SEGMENT_FIRST_ROW)
+        source = filtered + tl.load(image + _IMAGE_FILTERED) + first * (row_bytes + 1)
+        target = rows + tl.load(image + _IMAGE_ROWS) + first * row_bytes
         sub = tl.load(source).to(tl.int32) == 1
         count = (row_bytes // bpp).to(tl.int32)
         carry = 0
@@ -48,14 +62,14 @@ def sum_across(segments, images, filtered, rows, CHUNK: tl.constexpr):
 def sum_down(segments, images, filtered, rows, COLUMNS: tl.constexpr):
     """The Up rows of a segment without Average or Paeth: running sums down the columns."""
     segment = segments + tl.program_id(0) * _SEGMENT
-    image = images + tl.load(segment) * _IMAGE
-    row_bytes = tl.load(image + 2)
+    image = images + tl.load(segment + _SEGMENT_IMAGE) * _IMAGE
+    row_bytes = tl.load(image + _IMAGE_ROW_BYTES)
     i = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     if tl.program_id(1) * COLUMNS < row_bytes:
-        first = tl.load(segment + 1)
-        count = tl.load(segment + 2).to(tl.int32)
-        source = filtered + tl.load(image) + 1 + first * (row_bytes + 1) + i
-        target = rows + tl.load(image + 1) + first * row_bytes + i
+        first = tl.load(segment + _SEGMENT_FIRST_ROW)
+        count = tl.load(segment + _SEGMENT_COUNT).to(tl.int32)
+        source = filtered + tl.load(image + _IMAGE_FILTERED) + 1 + first * (row_bytes + 1) + i
+        target = rows + tl.load(image + _IMAGE_ROWS) + first * row_bytes + i
         here = i < row_bytes
         value = tl.load(target, mask=here, other=0).to(tl.int32)
         for _ in range(1, count):
@@ -84,15 +98,15 @@ def wavefront(segments, images, filtered, rows, LANES: tl.constexpr):
     """
     segment = segments + tl.program_id(0) * _SEGMENT
     channel = tl.program_id(1)
-    image = images + tl.load(segment) * _IMAGE
-    bpp = tl.load(image + 3).to(tl.int32)
+    image = images + tl.load(segment + _SEGMENT_IMAGE) * _IMAGE
+    bpp = tl.load(image + _IMAGE_BPP).to(tl.int32)
     if channel < bpp:
-        row_bytes = tl.load(image + 2)
-        first = tl.load(segment + 1)
-        count = tl.load(segment + 2).to(tl.int32)
+        row_bytes = tl.load(image + _IMAGE_ROW_BYTES)
+        first = tl.load(segment + _SEGMENT_FIRST_ROW)
+        count = tl.load(segment + _SEGMENT_COUNT).to(tl.int32)
         pixels = (row_bytes // bpp).to(tl.int32)
-        source = filtered + tl.load(image) + first * (row_bytes + 1)
-        target = rows + tl.load(image + 1) + first * row_bytes + channel
+        source = filtered + tl.load(image + _IMAGE_FILTERED) + first * (row_bytes + 1)
+        target = rows + tl.load(image + _IMAGE_ROWS) + first * row_bytes + channel
         lane = tl.arange(0, LANES)
         for band in range(0, count, LANES):
             row = band + lane
@@ -134,24 +148,24 @@ def emit(pixel_image, images, tables, rows, out, flags, CHANNELS: tl.constexpr, 
     tile = tl.program_id(0)
     index = tl.load(pixel_image + tile)
     image = images + index * _IMAGE
-    row_bytes = tl.load(image + 2)
-    bpp = tl.load(image + 3).to(tl.int32)
-    width = tl.load(image + 4).to(tl.int32)
-    height = tl.load(image + 5).to(tl.int32)
-    mode = tl.load(image + 6).to(tl.int32)
-    depth = tl.load(image + 7).to(tl.int32)
-    i = (tile - tl.load(image + 9)).to(tl.int32) * PIXELS + tl.arange(0, PIXELS)
+    row_bytes = tl.load(image + _IMAGE_ROW_BYTES)
+    bpp = tl.load(image + _IMAGE_BPP).to(tl.int32)
+    width = tl.load(image + _IMAGE_WIDTH).to(tl.int32)
+    height = tl.load(image + _IMAGE_HEIGHT).to(tl.int32)
+    mode = tl.load(image + _IMAGE_EMISSION).to(tl.int32)
+    depth = tl.load(image + _IMAGE_DEPTH).to(tl.int32)
+    i = (tile - tl.load(image + _IMAGE_FIRST_TILE)).to(tl.int32) * PIXELS + tl.arange(0, PIXELS)
     here = i < width * height
     y = i // width
     x = i % width
-    line = rows + tl.load(image + 1) + y.to(tl.int64) * row_bytes
+    line = rows + tl.load(image + _IMAGE_ROWS) + y.to(tl.int64) * row_bytes
     table = tables + index * _PIXEL_TABLE
     under = tl.load(table + 256)
     if mode == 0:
         bit = x * depth
         byte = tl.load(line + (bit >> 3), mask=here, other=0).to(tl.int32)
         level = (byte >> (8 - depth - (bit & 7))) & ((1 << depth) - 1)
-        bad = tl.max((level >= tl.load(image + 10).to(tl.int32)).to(tl.int32), 0)
+        bad = tl.max((level >= tl.load(image + _IMAGE_ENTRIES).to(tl.int32)).to(tl.int32), 0)
         tl.atomic_or(flags + index, 1, mask=bad > 0)
         word = tl.load(table + level)
         red = word & 255
@@ -171,7 +185,7 @@ def emit(pixel_image, images, tables, rows, out, flags, CHANNELS: tl.constexpr, 
         red = _over(red, alpha, under & 255)
         green = _over(green, alpha, (under >> 8) & 255)
         blue = _over(blue, alpha, (under >> 16) & 255)
-    to = out + tl.load(image + 8) + i.to(tl.int64) * CHANNELS
+    to = out + tl.load(image + _IMAGE_OUTPUT) + i.to(tl.int64) * CHANNELS
     tl.store(to, red.to(tl.uint8), mask=here)
     tl.store(to + 1, green.to(tl.uint8), mask=here)
     tl.store(to + 2, blue.to(tl.uint8), mask=here)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,29 @@ Int64s = npt.NDArray[np.int64]
 PIXELS = 512
 TABLE_ENTRIES = 258
 
-IMAGE_FIELDS = 11
-"""first filtered byte, first unfiltered byte, bytes of a row, filter distance, width, height,
-emission, depth, first output byte, first pixel tile, entries of its table"""
-SEGMENT_FIELDS = 3
-"""image, first row, rows"""
+
+class Image(IntEnum):
+    """Columns of the image table. FILTERED, ROWS, OUTPUT: first bytes; ENTRIES: of its palette."""
+
+    FILTERED = 0
+    ROWS = 1
+    ROW_BYTES = 2
+    BPP = 3
+    WIDTH = 4
+    HEIGHT = 5
+    EMISSION = 6
+    DEPTH = 7
+    OUTPUT = 8
+    FIRST_TILE = 9
+    ENTRIES = 10
+
+
+class Segment(IntEnum):
+    """Columns of a segment table: image, first row, number of rows."""
+
+    IMAGE = 0
+    FIRST_ROW = 1
+    COUNT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +69,9 @@ def inflate_png(png: Png) -> FilteredPng:
 class Plan:
     """The tables of a batch."""
 
-    images: Int64s = field(repr=False)  # [images, IMAGE_FIELDS]
-    sums: Int64s = field(repr=False)  # [segments of None, Sub and Up only, SEGMENT_FIELDS]
-    waves: Int64s = field(repr=False)  # [segments with Average or Paeth, SEGMENT_FIELDS]
+    images: Int64s = field(repr=False)  # [images, Image]
+    sums: Int64s = field(repr=False)  # [segments of None, Sub and Up only, Segment]
+    waves: Int64s = field(repr=False)  # [segments with Average or Paeth, Segment]
     tables: npt.NDArray[np.int32] = field(repr=False)  # [images, TABLE_ENTRIES]
     pixel_image: npt.NDArray[np.int32] = field(repr=False)  # [pixel tiles]
     row_bytes: int  # of all images
@@ -76,7 +95,7 @@ def make_plan(batch: Sequence[FilteredPng], offsets: Sequence[int], background: 
         unfiltered += png.height * png.row_bytes
         tiles += -(-png.width * png.height // PIXELS)
     table = np.array(images, np.int64)
-    per_image = -(-table[:, 4] * table[:, 5] // PIXELS)
+    per_image = -(-table[:, Image.WIDTH] * table[:, Image.HEIGHT] // PIXELS)
     return Plan(
         images=table,
         sums=np.concatenate(sums),
@@ -84,12 +103,12 @@ def make_plan(batch: Sequence[FilteredPng], offsets: Sequence[int], background: 
         tables=np.stack(tables),
         pixel_image=np.repeat(np.arange(len(table), dtype=np.int32), per_image),
         row_bytes=unfiltered,
-        longest_row=int(table[:, 2].max()),
+        longest_row=int(table[:, Image.ROW_BYTES].max()),
     )
 
 
 def _segments(index: int, kinds: Bytes) -> tuple[Int64s, Int64s]:
-    """[n, SEGMENT_FIELDS] segments without and with Average or Paeth."""
+    """[n, Segment] segments without and with Average or Paeth."""
     starts = np.flatnonzero((kinds < 2) | (np.arange(len(kinds)) == 0))
     rows = np.diff(np.append(starts, len(kinds)))
     wavy = np.maximum.reduceat(kinds, starts) > 2
