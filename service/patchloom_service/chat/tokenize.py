@@ -109,7 +109,7 @@ class Tokenizer:
         Raises OSError or ValueError where the directory holds none.
         """
         loaded = _load(Path(directory))
-        backend = tokenizers.Tokenizer.from_str(loaded.backend_tokenizer.to_str())
+        backend = loaded.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
         variables = {k: v for k, v in loaded.special_tokens_map.items() if isinstance(v, str)}
@@ -254,8 +254,42 @@ def _without_control(full: Any, control: Mapping[str, int]) -> tuple[Any, str]:
     A control token keeps its id under a secret name, so that all other ids stay; a name that is drawn
     anew at each load cannot be written by a client.
     """
-    state = json.loads(full.to_str())
     names = {spelling: f"\U0010ffff{secrets.token_hex(16)}" for spelling in control}
+    return _sharing(full, names) or _rewritten(full, names)
+
+
+def _sharing(full: Any, names: Mapping[str, str]) -> tuple[Any, str] | None:
+    """The copy around the same model, at no cost; None where that would not be the rewritten one."""
+    if any(full.model.token_to_id(spelling) is not None for spelling in names):
+        return None
+    pre_tokenizer = full.pre_tokenizer
+    if pre_tokenizer is not None and _never_prepend(json.loads(pre_tokenizer.__getstate__())):
+        return None
+    plain = tokenizers.Tokenizer(full.model)
+    if full.normalizer is not None:
+        plain.normalizer = full.normalizer
+    if pre_tokenizer is not None:
+        plain.pre_tokenizer = pre_tokenizer
+    added = sorted(full.get_added_tokens_decoder().items())
+    plain.add_tokens([_renamed(token, names) for _, token in added])
+    same = all(plain.token_to_id(names.get(t.content, t.content)) == i for i, t in added)
+    return (plain, "") if same else None
+
+
+def _renamed(token: Any, names: Mapping[str, str]) -> Any:
+    return tokenizers.AddedToken(
+        names.get(token.content, token.content),
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=token.normalized,
+        special=token.special,
+    )
+
+
+def _rewritten(full: Any, names: Mapping[str, str]) -> tuple[Any, str]:
+    """The copy made from the serialized tokenizer, its model's entries renamed too."""
+    state = json.loads(full.to_str())
     for token in state["added_tokens"]:
         token["content"] = names.get(token["content"], token["content"])
     _rename_model(state["model"], names)

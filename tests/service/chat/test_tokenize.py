@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from patchloom_service.chat.normalize import harvest
 from patchloom_service.chat.render import JinjaRenderer
 from patchloom_service.chat.template_messages import Edit, draft, write
-from patchloom_service.chat.tokenize import ControlMatch, Tokenizer, pieces
+from patchloom_service.chat.tokenize import ControlMatch, Tokenizer, _rewritten, _sharing, pieces
 from patchloom_service.types import ControlToken, Modality, Slot, TextSegment
 
 from tests.support.chat import (
@@ -88,6 +88,25 @@ def test_ordinary_ids_do_not_move_when_control_tokens_go():
     for spelling in PLAIN:
         if spelling not in tokenizer().control:
             assert tokenizer().encode(spelling) == [tokenizer().added[spelling].id]
+
+
+@given(text=st.text("aendé \n<|>\t界", max_size=30), spelling=st.sampled_from([*TURNS, *MEDIA, *PLAIN]))
+def test_the_copy_that_shares_the_model_encodes_as_the_rewritten_one(text, spelling):
+    shared, rewritten = _copies()
+    for written in (text, text + spelling + text):
+        assert shared.encode(written).ids == rewritten.encode(written).ids
+
+
+@cache
+def _copies():
+    raw = byte_tokenizer(merges=MERGES)
+    names = {spelling: f"\U0010ffff{n}" for n, spelling in enumerate(tokenizer().control)}
+    return _sharing(raw, names)[0], _rewritten(raw, names)[0]
+
+
+def test_the_model_is_not_shared_where_it_knows_a_control_token():
+    raw = byte_tokenizer(merges=[*MERGES, ("<|", "end"), ("<|end", "|>")])
+    assert _sharing(raw, {"<|end|>": "\U0010ffff"}) is None
 
 
 def test_a_control_token_that_is_in_the_vocabulary_is_guarded_too():
