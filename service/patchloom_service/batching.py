@@ -9,15 +9,22 @@ import numpy as np
 import numpy.typing as npt
 from patchloom_kernels.backend import Backend
 from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece
-from patchloom_kernels.normalize import Dtype, NormalizeTable
+from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 
 from patchloom_service.budget import ByteBudget
 from patchloom_service.buffers import Allocator, BufferPool
 from patchloom_service.config import Config
-from patchloom_service.errors import PatchloomError
+from patchloom_service.errors import InvalidArgument, PatchloomError
 from patchloom_service.intake import MediaWork
-from patchloom_service.media.decode import decode
-from patchloom_service.models.base import MediaPlan, ModelSpec, PixelTensor, TensorLayout, TensorPiece
+from patchloom_service.media.decode import decode, warm_up
+from patchloom_service.models.base import (
+    MediaPlan,
+    ModelSpec,
+    PixelTensor,
+    ReferenceProcessor,
+    TensorLayout,
+    TensorPiece,
+)
 from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized, resized_images, source_images
 from patchloom_service.result import Expansion, Tensor
 from patchloom_service.served import PixelSettings
@@ -47,6 +54,11 @@ class PixelEngine:
         self._cache = cache
         self._budget = ByteBudget(config.max_inflight_bytes)
         self.buffers = BufferPool(config.max_inflight_bytes // 4)
+
+    def warm(self) -> None:
+        """Compiles decoders and kernels."""
+        warm_up()
+        self._backend.warm(tuple(Dtype))
 
     async def compute(
         self,
@@ -122,6 +134,9 @@ class PixelEngine:
     ) -> tuple[dict[str, Tensor], TensorLayout, Sequence[npt.NDArray[np.uint8]]]:
         plans = [work.plan for work in works]
         layout = spec.layout(plans)
+        if spec.reference is not None:
+            tensors = await self._by_reference(spec.reference, settings, works, pictures)
+            return tensors, layout, ()
         levels = settings.encoding is Encoding.UINT8
         written = spec.layout([_single(plan) for plan in plans]) if levels else layout
         table = spec.table(Parity(settings.parity))
@@ -131,7 +146,7 @@ class PixelEngine:
             buffers: Sequence[npt.NDArray[np.uint8]] = [self.buffers.take(size) for size in sizes]
         else:
             buffers = await asyncio.to_thread(allocator.take, sizes)
-        tensors: dict[str, Tensor] = {}
+        tensors = {}
         for full, tensor, size, buffer in zip(layout.pixels, written.pixels, sizes, buffers, strict=True):
             flat = buffer[:size].view(dtype.numpy)
             await self._write(
@@ -146,6 +161,24 @@ class PixelEngine:
         for name, constant in layout.constants.items():
             tensors[name] = Tensor(constant.dtype.name, constant)
         return tensors, written if levels else layout, buffers if allocator is None else ()
+
+    async def _by_reference(
+        self,
+        reference: ReferenceProcessor,
+        settings: PixelSettings,
+        works: Sequence[MediaWork],
+        pictures: Sequence[Pictures],
+    ) -> dict[str, Tensor]:
+        """The tensors of the checkpoint's own processor, floating-point ones rounded to the dtype."""
+        if settings.encoding is Encoding.UINT8:
+            raise InvalidArgument("a reference row has no uint8 encoding; ask for model", "output.encoding")
+        if not works:
+            return {}
+        images = [
+            own.by(work.plan.pieces[0].piece)[..., :3] for work, own in zip(works, pictures, strict=True)
+        ]
+        made = await self._workers.kernel(reference.run, images)
+        return {name: _typed(array, Dtype(settings.dtype)) for name, array in made.items()}
 
     async def _write(
         self,
@@ -194,6 +227,14 @@ class PixelEngine:
     ) -> None:
         sources = [pictures.by(job.piece) for job in jobs]
         self._backend.resize_patchify(sources, _laid_out(jobs), table, flat, dtype, Parity.ATEN_U8)
+
+
+def _typed(array: npt.NDArray[Any], dtype: Dtype) -> Tensor:
+    if array.dtype.kind != "f":
+        return Tensor(array.dtype.name, array)
+    if dtype is Dtype.BFLOAT16:
+        return Tensor(dtype.value, bfloat16_bits(array.astype(np.float32)))
+    return Tensor(dtype.value, array.astype(dtype.numpy))
 
 
 def _laid_out(jobs: Sequence[Job]) -> list[Job]:

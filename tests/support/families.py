@@ -83,13 +83,18 @@ def expanded(name: str, spec: ModelSpec, plans: Sequence[MediaPlan]) -> Expanded
     """The oracle's prompt, expanded."""
     family = FAMILIES[name]
     tokenizer = build_tokenizer(family)
-    items = [_item(index) for index in range(len(plans))]
-    prompt = Prompt(tuple(_segments(family, family.prompt(len(plans)))))
+    prompt, items = prompt_of(family, len(plans))
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
         return [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
 
     return expand(prompt, items, plans, encode, 1 << 20)
+
+
+def prompt_of(family: Family, count: int) -> tuple[Prompt, list[MediaItem]]:
+    """The oracle's prompt with `count` images, rendered, and its items."""
+    segments = _segments(family, family.prompt(count))
+    return Prompt(tuple(segments)), [_item(index) for index in range(count)]
 
 
 def compute(

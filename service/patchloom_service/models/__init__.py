@@ -17,10 +17,10 @@ from patchloom_service.models import (
     minicpmv,
     pixtral,
     qwen2_vl,
+    reference,
     step3p7,
 )
 from patchloom_service.models.base import Checkpoint, ModelSpec
-from patchloom_service.models.image_config import ConfigRefused
 
 
 class Family(Protocol):
@@ -46,14 +46,11 @@ FAMILIES: tuple[Family, ...] = (
     llava_onevision,
     deepseek_ocr2,
     step3p7,
+    reference,
 )
-"""In the order in which they are asked."""
+"""In the order in which they are asked; the last takes any that transformers has a processor for."""
 
 
 def find_family(checkpoint: Checkpoint) -> Family:
-    """The family of a checkpoint; ConfigRefused where none takes it."""
-    for family in FAMILIES:
-        if family.match(checkpoint.config):
-            return family
-    names = ", ".join(checkpoint.architectures) or checkpoint.config.get("model_type", "none")
-    raise ConfigRefused(f"no family takes the architecture {names}")
+    """The first family that takes a checkpoint; its `build` may still refuse it."""
+    return next(family for family in FAMILIES if family.match(checkpoint.config))
