@@ -269,6 +269,10 @@ class Preprocessor:
         for buffer in result.buffers:
             self._engine.buffers.give(buffer)
 
+    def warm(self) -> None:
+        """Compiles what the first request would otherwise wait for."""
+        self._engine.warm()
+
     def close(self) -> None:
         """Ends the worker pools."""
         self._workers.close()

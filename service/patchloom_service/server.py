@@ -84,6 +84,7 @@ class Server:
 async def serve(config: Config, models: Mapping[str, ServedModel]) -> None:
     """Serves until SIGTERM or SIGINT, then drains."""
     server = Server(config, models)
+    await asyncio.to_thread(server.preprocessor.warm)
     port = await server.start()
     host = config.address.rpartition(":")[0]
     log.info("serving %s on %s:%d", ", ".join(models), host, port)

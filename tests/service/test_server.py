@@ -1,0 +1,187 @@
+"""The real server on a loopback port: health, reflection, typed errors, isolation, SIGTERM."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from patchloom_client import errors
+from patchloom_client.client import Client
+
+from tests.support.servers import model_directory, png, request, running
+
+
+async def health(port, service=""):
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        return (await stub.Check(health_pb2.HealthCheckRequest(service=service))).status
+
+
+async def services(port):
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        ask = reflection_pb2.ServerReflectionRequest(list_services="")
+        async for answer in stub.ServerReflectionInfo(iter([ask])):
+            return sorted(service.name for service in answer.list_services_response.service)
+
+
+@pytest.fixture
+def free_port():
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def test_health_and_reflection_answer(free_port):
+    async with running(address=f"127.0.0.1:{free_port}"):
+        assert await health(free_port) == health_pb2.HealthCheckResponse.SERVING
+        assert await health(free_port, "patchloom.v1.PreprocessService") == 1
+        assert "patchloom.v1.PreprocessService" in await services(free_port)
+
+
+async def test_unary_and_count_give_the_same_ids_and_ranges():
+    async with running() as (_, client):
+        whole = await client.preprocess(request(png(1), png(2, 84, 56)))
+        counted = await client.count_tokens(request(png(1), png(2, 84, 56)))
+        assert counted.token_ids == whole.token_ids
+        assert [list(i.ranges) for i in counted.items] == [list(i.ranges) for i in whole.items]
+        assert counted.tensors == {}
+
+
+async def test_a_second_request_decodes_nothing():
+    async with running() as (_, client):
+        first = await client.preprocess(request(png(3)))
+        second = await client.preprocess(request(png(3)))
+        assert first.message.counters.decodes == 1
+        assert (second.message.counters.decodes, second.message.counters.cache_hits) == (0, 1)
+        assert second.tensors["pixel_values"].array.tobytes() == first.tensors["pixel_values"].array.tobytes()
+
+
+async def test_the_same_image_twice_in_a_request_is_decoded_once():
+    async with running() as (_, client):
+        answer = await client.preprocess(request(png(4), png(4)))
+        assert answer.message.counters.decodes == 1
+
+
+async def test_a_key_only_part_gives_the_same_pixels_and_a_miss_names_all_keys():
+    async with running() as (_, client):
+        first = await client.preprocess(request(png(5)))
+        again = request()
+        again.conversation.messages[0].content.add().image.source.content_key = first.items[0].content_key
+        second = await client.preprocess(again)
+        assert second.tensors["pixel_values"].array.tobytes() == first.tensors["pixel_values"].array.tobytes()
+        for key in ("0" * 64, "1" * 64):
+            again.conversation.messages[0].content.add().image.source.content_key = key
+        with pytest.raises(errors.ContentKeyNotFound) as caught:
+            await client.preprocess(again)
+        assert caught.value.keys == ("0" * 64, "1" * 64)
+
+
+async def test_one_bad_image_among_many_requests_fails_its_own_only():
+    async with running() as (_, client):
+        requests = [request(png(i)) for i in range(8)]
+        requests[3].conversation.messages[0].content[1].image.source.data = png(3)[:-40]
+        answers = await asyncio.gather(*(client.preprocess(r) for r in requests), return_exceptions=True)
+        bad = answers.pop(3)
+        assert isinstance(bad, errors.InvalidImage)
+        assert bad.field_path == "messages[0].content[1]"
+        assert all(not isinstance(answer, BaseException) for answer in answers)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "path"),
+    [
+        (lambda r: setattr(r, "model", "other"), errors.ModelNotFound, "model"),
+        (lambda r: setattr(r.conversation.messages[0], "role", 0), errors.InvalidMessage, "messages[0].role"),
+        (lambda r: r.conversation.messages[0].content.add(), errors.InvalidMessage, "messages[0].content[1]"),
+        (lambda r: r.ClearField("conversation"), errors.InvalidMessage, "prompt"),
+        (lambda r: setattr(r.output, "parity", 99), errors.InvalidMessage, "output.parity"),
+        (lambda r: setattr(r, "expected_fingerprint", "x"), errors.FingerprintMismatch, "expected_fingerprint"),
+        (lambda r: setattr(r.render, "template_kwargs", b"[1]"), errors.InvalidMessage, "render.template_kwargs"),
+    ],
+)
+async def test_a_malformed_request_is_a_typed_error_with_its_place(change, error, path):
+    async with running() as (_, client):
+        made = request()
+        change(made)
+        with pytest.raises(error) as caught:
+            await client.preprocess(made)
+        assert caught.value.field_path == path
+
+
+async def test_a_deadline_is_kept():
+    async with running() as (_, client):
+        with pytest.raises(errors.DeadlineExceeded):
+            await client.preprocess(request(png(6, 2000, 2000)), timeout=0.001)
+
+
+async def test_a_full_queue_says_so():
+    async with running(queue_length=1) as (_, client):
+        answers = await asyncio.gather(
+            *(client.preprocess(request(png(i, 600, 600))) for i in range(6)), return_exceptions=True
+        )
+        refused = [answer for answer in answers if isinstance(answer, errors.QueueFull)]
+        assert refused
+        assert len(refused) < 6
+
+
+async def test_a_request_over_the_memory_bound_is_refused():
+    async with running(max_inflight_bytes=1000) as (_, client):
+        with pytest.raises(errors.OutOfMemory, match="at most 1000"):
+            await client.preprocess(request(png(7)))
+
+
+async def test_an_internal_fault_says_nothing_of_itself(monkeypatch, caplog):
+    async with running() as (server, client):
+
+        def broken(*_):
+            raise RuntimeError("secret 0xdeadbeef")
+
+        monkeypatch.setattr(server.preprocessor, "model", broken)
+        with pytest.raises(errors.Internal) as caught:
+            await client.preprocess(request())
+        assert "secret" not in str(caught.value)
+        assert "secret" in caplog.text
+
+
+async def test_models_are_listed_with_what_was_learnt():
+    async with running() as (_, client):
+        (model,) = await client.list_models()
+        assert (model.name, model.family) == ("tiny", "qwen2_5_vl")
+        assert (await client.get_model("tiny")).fingerprint == model.fingerprint
+
+
+def test_sigterm_ends_a_served_command_in_peace(free_port):
+    address = f"127.0.0.1:{free_port}"
+    command = [sys.executable, "-m", "patchloom_client.cli", "serve", "--model", str(model_directory())]
+    process = subprocess.Popen(
+        [*command, "--served-name", "m", "--address", address, "--device", "cpu"],
+        env={**os.environ, "GRPC_VERBOSITY": "NONE"},
+        stderr=subprocess.PIPE,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        with Client(address, timeout=10) as client:
+            while True:
+                try:
+                    assert [m.name for m in client.list_models()] == ["m"]
+                    break
+                except errors.Unavailable:
+                    assert process.poll() is None, process.stderr.read().decode()
+                    assert time.monotonic() < deadline
+                    time.sleep(0.3)
+            assert len(client.preprocess(request(png(8))).items) == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.stderr.close()
+        process.wait()
