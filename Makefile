@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.patchloom-setup
 CODE := kernels service clients tests bench proto/generate.py
 
-.PHONY: setup demo test test-long check format bench proto serve oracles clean
+.PHONY: setup demo test test-long check format bench proto serve oracles parity clean
 
 setup: $(STAMP)
 
@@ -22,7 +22,7 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: setup
-	PATCHLOOM_EXAMPLES=10000 $(BIN)/python -m pytest -n 2 --dist loadfile -m 'long or not long'
+	PATCHLOOM_EXAMPLES=10000 $(BIN)/python -m pytest -n 2 --timeout 3600 --dist loadfile -m 'long or not long'
 
 check: setup
 	$(BIN)/ruff check $(CODE)
@@ -50,6 +50,9 @@ oracles: .venv-oracles/.patchloom-setup
 	.venv-oracles/bin/python -m pip install --quiet torch==2.14.1 torchvision==0.29.1
 	.venv-oracles/bin/python -m pip install --quiet transformers==5.24.0 pillow==13.0.0 numpy==2.4.6
 	touch $@
+
+parity: setup oracles
+	$(BIN)/python -m pytest tests/oracles/check_goldens.py
 
 clean:
 	rm -rf $(VENV) .venv-oracles .cache demo dist .pytest_cache .mypy_cache .ruff_cache

@@ -57,7 +57,7 @@ def _load(path: Path, config: Config, name: str) -> ServedModel:
         tokenizer=tokenizer,
         renderer=renderer,
         identity=_identity(path, template),
-        info={**_facts(spec), **info},
+        info={**_facts(spec), **info, "segment_memo": tokenizer.exact},
     )
 
 

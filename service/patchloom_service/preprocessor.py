@@ -284,9 +284,8 @@ def _render(
     if conversation is not None:
         return model.renderer.render(conversation, [work.item for work in works])
     assert isinstance(request.prompt, TokenPrompt)
-    return parse_token_prompt(
-        request.prompt.ids, [work.item for work in works], [work.plan for work in works]
-    )
+    items, plans = [work.item for work in works], [work.plan for work in works]
+    return parse_token_prompt(request.prompt.ids, items, plans, model.placeholder_ids)
 
 
 def _bound(prepared: Prepared, outcome: PixelOutcome | None) -> tuple[BoundItem, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from patchloom_service.chat.tokenize import Tokenizer
 from patchloom_service.models.base import ModelSpec
-from patchloom_service.types import Conversation, Encoding, MediaItem, OutputOptions, Prompt
+from patchloom_service.types import Conversation, Encoding, MediaItem, Modality, OutputOptions, Prompt
 
 DECODE_POLICY = "upright rgb8, alpha composited, 16 bit scaled, frame 0; v1"
 """Names how an image is read; it changes whenever the same file would give other pixels."""
@@ -42,6 +42,12 @@ class ServedModel:
     renderer: Renderer
     identity: Mapping[str, str]
     info: Mapping[str, Any]
+
+    @property
+    def placeholder_ids(self) -> dict[Modality, int]:
+        """The token that stands for one unexpanded item of each modality."""
+        control = self.tokenizer.control
+        return {modality: control[token] for modality, token in self.spec.placeholders.items()}
 
     def pixel_settings(self, output: OutputOptions, defaults: PixelSettings) -> PixelSettings:
         """The settings of a request over the server's defaults; the family may fix the dtype."""

@@ -34,8 +34,8 @@ from tokenizers import decoders, models, pre_tokenizers
 
 TEMPLATES = Path(__file__).resolve().parents[1] / "data" / "templates"
 
-EXAMPLES = 10_000 if os.environ.get("PATCHLOOM_LONG") else 300
-"""Random conversations a renderer; PATCHLOOM_LONG is set by `make test-long`."""
+EXAMPLES = int(os.environ.get("PATCHLOOM_EXAMPLES", "300"))
+"""Random conversations a renderer; more in `make test-long`."""
 
 TURNS = ("<|start|>", "<|end|>")
 MEDIA = ("<|vision_start|>", "<|image|>", "<|vision_end|>", "<|video|>", "<|audio|>")

@@ -359,7 +359,7 @@ def _check_kwargs(kwargs: Mapping[str, Json], variables: Mapping[str, Any]) -> N
         if name in RESERVED or name in variables:
             raise InvalidMessage(
                 "the name belongs to the template's own variables; choose another",
-                f"options.template_kwargs.{name}",
+                f"render.template_kwargs.{name}",
             )
 
 

@@ -262,7 +262,7 @@ def untrusted(
     for index, tool in enumerate(tools):
         yield from (Untrusted(f"tools[{index}]", text) for text in json_texts(tool))
     for key, value in template_kwargs.items():
-        yield from (Untrusted(f"options.template_kwargs.{key}", text) for text in json_texts(value))
+        yield from (Untrusted(f"render.template_kwargs.{key}", text) for text in json_texts(value))
 
 
 def _message_texts(message: DraftMessage) -> Iterator[Untrusted]:

@@ -106,7 +106,7 @@ class _Parser:
             raise ContractViolation(
                 f"the token prompt has {found} placeholder tokens more than its {len(self.items)} items "
                 "account for; send one placeholder or exactly one run for each item",
-                "token_prompt",
+                "tokens.token_ids",
             )
         item = self.items[self.item]
         if token != self.singles[item.modality] or found > left:

@@ -427,7 +427,7 @@ def test_template_kwargs_cannot_take_the_names_of_the_template(name):
     with pytest.raises(InvalidMessage) as error:
         rendered(renderer, user("q"), template_kwargs={name: "x"})
     del renderer.tokenizer.variables["bos_token"]
-    assert error.value.field_path == f"options.template_kwargs.{name}"
+    assert error.value.field_path == f"render.template_kwargs.{name}"
 
 
 def test_now_is_fixed_by_the_request():
