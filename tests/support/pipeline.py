@@ -186,11 +186,14 @@ def _write_tokenizer(directory: Path, tokens: Sequence[str], attributes: Mapping
 ZOO_TOKENS = ("<|start|>", "<|end|>", "<|audio|>")
 
 
-def _zoo(name: str, **facts: Any) -> Served:
+def zoo_source(name: str) -> str:
     """One of our own templates, its placeholders under the names of the Qwen line."""
     source = (ROOT / "data" / "templates" / f"{name}.jinja").read_text(encoding="utf-8")
-    source = source.replace("<|image|>", "<|image_pad|>").replace("<|video|>", "<|video_pad|>")
-    return Served(name, "qwen2_5_vl", source, tokens=ZOO_TOKENS, **facts)
+    return source.replace("<|image|>", "<|image_pad|>").replace("<|video|>", "<|video_pad|>")
+
+
+def _zoo(name: str, **facts: Any) -> Served:
+    return Served(name, "qwen2_5_vl", zoo_source(name), tokens=ZOO_TOKENS, **facts)
 
 
 # One tile instead of up to twelve: an image of any size is then one tile, which is fast.
