@@ -21,7 +21,7 @@ class Launch:
 
 
 def launches(
-    jpegs: Sequence[Jpeg], channels: int = 3, subsequence: int = 1024, rounds: int = 4
+    jpegs: Sequence[Jpeg], channels: int = 3, subsequence: int = 1024, rounds: int = 8
 ) -> list[Launch]:
     """Every launch of `decode_into` for these images, memory clears included.
 

@@ -34,13 +34,14 @@ class Split:
     A lane decodes `subsequence` bits: longer ones synchronise in fewer turns, shorter ones give a
     single image more lanes. 32 lanes are one warp, which needs no barrier to learn whether any of
     them still runs. The first round settles what synchronises within a program's lanes, every
-    further one carries the right state across the lanes of one more program. Streams that need more
-    are left to Pillow; the longest distance measured on a screenshot, 32,369 bits, needs two.
+    further one carries the right state across the lanes of one more program. Photographs need two
+    or three; the longest distance measured on a screenshot, 32,369 bits, at most three. Streams that
+    need more than `rounds`, such as a large picture of one colour, are left to Pillow.
     """
 
     subsequence: int = 1024
     lanes: int = 32
-    rounds: int = 4
+    rounds: int = 8
 
 
 def decode_batch(

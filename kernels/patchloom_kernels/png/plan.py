@@ -53,7 +53,7 @@ class FilteredPng:
 
 def inflate_png(png: Png) -> FilteredPng:
     """Inflate on the host; Unsupported for damaged streams, unknown filters and giant images."""
-    if png.width * png.height >= 1 << 30 or png.row_bytes >= 1 << 30:
+    if png.width * png.height >= 1 << 30 or png.row_bytes >= 1 << 24:
         raise Unsupported("png too large for the device")
     rows = np.empty((png.height, 1 + png.row_bytes), np.uint8)
     flat, position = rows.reshape(-1), 0

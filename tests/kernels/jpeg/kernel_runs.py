@@ -7,6 +7,8 @@ from patchloom_kernels.jpeg.parse import parse_jpeg
 from patchloom_kernels.jpeg.plan import check_jpeg
 
 GUARD = 64
+# Fills what torch.empty returns, so that a read of unwritten memory shows.
+torch.use_deterministic_algorithms(True)
 WIDE = (512, 512, 2)
 """Split of the interpreter: one program of many lanes costs as much as one of few."""
 

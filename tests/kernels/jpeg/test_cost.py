@@ -24,7 +24,7 @@ def test_the_model_of_one_block_is_counted_by_hand():
         "count_kept": scan,
         "compact": 2 * scan,
         "synchronise first": scan + 20,
-        "synchronise again": 120,
+        "synchronise again": 280,
         "clear": 130,
         "write_coefficients": scan + 20 + 130,
         "sum_dc": 4,

@@ -9,6 +9,8 @@ from patchloom_kernels.png.parse import parse_png
 from patchloom_kernels.png.plan import inflate_png
 
 GUARD = 64
+# Fills what torch.empty returns, so that a read of unwritten memory shows.
+torch.use_deterministic_algorithms(True)
 
 
 def decode_into(files, background, channels=3):
