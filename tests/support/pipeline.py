@@ -17,6 +17,7 @@ from patchloom_kernels import backend
 from patchloom_service.config import Config
 from patchloom_service.loading import load_model
 from patchloom_service.preprocessor import Preprocessor
+from patchloom_service.servicer import typed
 from patchloom_service.wire import read_request, write_response
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -76,7 +77,10 @@ class Pipeline:
     def answer(self, request: Any, count: bool = False) -> Response:
         """The answer to the service's own request."""
         work = self.preprocessor.count if count else self.preprocessor.preprocess
-        return read_response(write_response(self._runner.run(work(request))))
+        try:
+            return read_response(write_response(self._runner.run(work(request))))
+        except ExceptionGroup as group:
+            raise typed(group, "Preprocess") from group
 
     def text(self, ids: Sequence[int]) -> str:
         """Ids as text."""
