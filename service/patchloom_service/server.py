@@ -86,6 +86,8 @@ async def serve(config: Config, models: Mapping[str, ServedModel]) -> None:
     server = Server(config, models)
     await asyncio.to_thread(server.preprocessor.warm)
     port = await server.start()
+    if server.metrics_port:
+        log.info("metrics on %s:%d", config.metrics_address.rpartition(":")[0], server.metrics_port)
     host = config.address.rpartition(":")[0]
     log.info("serving %s on %s:%d", ", ".join(models), host, port)
     stopped = asyncio.Event()
