@@ -210,6 +210,29 @@ def _pixtral(architecture: str, longest: int, patch: int, merge: int) -> Family:
     )
 
 
+def _inkling(fraction: float | None) -> Family:
+    return Family(
+        processor_class="InklingProcessor",
+        image_class="InklingImageProcessor",
+        placeholder="<|unused_200054|>",
+        slot="<|content_image|><|unused_200054|><|end_message|>",
+        architecture="InklingForConditionalGeneration",
+        image={
+            "image_processor_type": "InklingImageProcessor",
+            **CLIP,
+            "resample": 1,
+            "size": {"height": 40, "width": 40},
+            "rescale_image_frac": fraction,
+        },
+        tokens=(
+            *("<|content_image|>", "<|content_audio_input|>", "<|audio_end|>"),
+            *("<|unused_200053|>", "<|end_message|>"),
+        ),
+        companions={"feature_extractor": "InklingFeatureExtractor"},
+        sizes=(*SIZES, ((40, 80),), ((39, 41),)),
+    )
+
+
 _TILED = (*SIZES, ((900, 500),), ((1000, 1000),), ((40, 1400),))
 
 FAMILIES: dict[str, Family] = {
@@ -383,4 +406,30 @@ FAMILIES: dict[str, Family] = {
         tokens=("<im_start>", "<im_end>", "<patch_start>", "<patch_end>", "<patch_newline>"),
         sizes=(*_TILED, ((20, 300),), ((3100, 700),), ((300, 1300),), ((610, 610), (90, 400))),
     ),
+    "internvl": Family(
+        processor_class="InternVLProcessor",
+        image_class="GotOcr2ImageProcessor",
+        placeholder="<IMG_CONTEXT>",
+        slot="<IMG_CONTEXT>",
+        architecture="InternVLForConditionalGeneration",
+        image={
+            "image_processor_type": "GotOcr2ImageProcessor",
+            "image_mean": [0.485, 0.456, 0.406],
+            "image_std": [0.229, 0.224, 0.225],
+            "size": {"height": 448, "width": 448},
+            "min_patches": 1,
+            "max_patches": 12,
+        },
+        processor={"image_seq_length": 256},
+        attributes={
+            "start_image_token": "<img>",
+            "end_image_token": "</img>",
+            "context_image_token": "<IMG_CONTEXT>",
+            "video_token": "<video>",
+        },
+        companions={"video_processor": "InternVLVideoProcessor"},
+        sizes=_TILED,
+    ),
+    "inkling": _inkling(None),
+    "inkling_doubling": _inkling(2.0),
 }

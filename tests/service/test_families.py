@@ -27,6 +27,8 @@ from tests.oracles.families import FAMILIES, Family, build_tokenizer, digest, im
 from tests.support.families import golden
 from tests.support.pictures import encode
 
+# Inkling renders its own prompts, without a template.
+TEMPLATED = [name for name in FAMILIES if not name.startswith("inkling")]
 SIZES = [[[57, 83]], [[57, 83], [300, 140], [140, 300]]]
 
 
@@ -52,7 +54,7 @@ def write_model(family: Family, directory):
     return directory
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=TEMPLATED)
 def served(request, tmp_path_factory):
     name = request.param
     directory = write_model(FAMILIES[name], tmp_path_factory.mktemp(name))

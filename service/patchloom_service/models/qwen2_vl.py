@@ -1,4 +1,4 @@
-"""Qwen2-VL, 2.5-VL, 3-VL, 3.5/3.6 and images of 3-Omni: smart_resize, merged patches, one run per image."""
+"""The Qwen-VL line and what shares its images: smart_resize, merged patches, one run per image."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -24,7 +24,7 @@ from patchloom_service.models.mrope import mrope_positions
 from patchloom_service.models.patch_plan import patch_plan
 from patchloom_service.models.rows import flat_row, rows_with_grids
 from patchloom_service.models.smart_resize import smart_resize
-from patchloom_service.models.tokens import image_token_types, require_token
+from patchloom_service.models.tokens import image_token_types, known_tokens, require_token
 from patchloom_service.types import ImageOptions, Modality
 
 ARCHITECTURES = {
@@ -35,6 +35,7 @@ ARCHITECTURES = {
     "Qwen3_5ForConditionalGeneration": "qwen3_5",
     "Qwen3_5MoeForConditionalGeneration": "qwen3_5",
     "Qwen3OmniMoeForConditionalGeneration": "qwen3_omni",
+    "InternS1ProForConditionalGeneration": "intern_s1_pro",
 }
 _MODEL_TYPES = {
     "qwen2_vl": "qwen2_vl",
@@ -68,6 +69,8 @@ def match(config: Mapping[str, Any]) -> bool:
 def build(checkpoint: Checkpoint) -> ModelSpec:
     """The spec of a checkpoint; ConfigRefused where its settings cannot be reproduced."""
     family = _family(checkpoint.config) or "qwen2_vl"
+    if family == "intern_s1_pro":
+        _require_qwen_images(checkpoint)
     image = read_image_config(checkpoint.image_processor, _DEFAULTS, _KEYS)
     bounds = _bounds(image.extra)
     token = require_token(checkpoint, IMAGE, "image_token_id")
@@ -77,7 +80,7 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         family=family,
         architectures=checkpoint.architectures,
         placeholders={Modality.IMAGE: IMAGE},
-        structural=STRUCTURAL,
+        structural=known_tokens(checkpoint, STRUCTURAL),
         plan_image=partial(_plan, image, layout, bounds, token),
         layout=partial(rows_with_grids, flat_row),
         table=image.table,
@@ -93,6 +96,13 @@ def _family(config: Mapping[str, Any]) -> str | None:
         if name in ARCHITECTURES:
             return ARCHITECTURES[name]
     return _MODEL_TYPES.get(str(config.get("model_type"))) if not config.get("architectures") else None
+
+
+def _require_qwen_images(checkpoint: Checkpoint) -> None:
+    """Intern-S1-Pro is remote code; its images are known where it names the image processor of Qwen-VL."""
+    kind = str(checkpoint.image_processor.get("image_processor_type"))
+    if kind.removesuffix("Fast") != "Qwen2VLImageProcessor":
+        raise ConfigRefused(f"image_processor_type={kind} is not supported; use Qwen2VLImageProcessor")
 
 
 def _bounds(extra: Mapping[str, Any]) -> tuple[int, int]:
