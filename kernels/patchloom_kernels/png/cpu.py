@@ -1,5 +1,6 @@
 """PNG on a CPU core: inflate, undo the filters, expand to RGB, block by block in the caches."""
 
+import zlib
 from typing import Any
 
 import numba
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from patchloom_kernels.png.inflate import inflate_rows
-from patchloom_kernels.png.parse import Png, parse_png
+from patchloom_kernels.png.parse import Colour, Png, parse_png
 from patchloom_kernels.png.pixel_table import emission, pixel_table
 from patchloom_kernels.unsupported import Unsupported
 
@@ -32,6 +33,13 @@ def decode_png(data: bytes, background: tuple[int, int, int], out: Bytes | None 
         )
     decode_rows(png, background, out)
     return out
+
+
+def warm() -> None:
+    """Compile, or load from numba's cache, what contiguous outputs need: seconds, once a process."""
+    stream = memoryview(zlib.compress(bytes(4)))
+    png = Png(1, 1, 8, Colour.RGB, None, None, (stream,))
+    decode_rows(png, (0, 0, 0), np.empty((1, 1, 3), np.uint8))
 
 
 def decode_rows(png: Png, background: tuple[int, int, int], out: Bytes) -> None:

@@ -84,6 +84,15 @@ def test_rgbx_output_is_rgb_with_255(colour, width):
     assert (out[..., 3] == 255).all()
 
 
+def test_after_warming_no_format_compiles_anything():
+    cpu.warm()
+    compiled = len(cpu._decode_block.signatures)
+    for colour, depth in FORMATS:
+        cpu.decode_png(sample(colour, depth, 9, 6), BACKGROUND)
+        cpu.decode_png(sample(colour, depth, 9, 6), BACKGROUND, np.empty((6, 9, 4), np.uint8))
+    assert len(cpu._decode_block.signatures) == compiled
+
+
 def test_an_output_of_another_shape_is_refused():
     data = sample(2, 8, 5, 4)
     with pytest.raises(ValueError, match=r"out must be uint8 \[4, 5, 3 or 4\]"):
