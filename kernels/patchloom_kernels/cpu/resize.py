@@ -4,36 +4,25 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from patchloom_kernels.cpu.passes import grouped
-from patchloom_kernels.cpu.patches import (
+from patchloom_kernels.cpu.compiled import (
+    COLUMNS_FIRST,
     DIVIDE,
     LOOKUP,
     MULTIPLY,
-    Values,
-    cut,
-    fill_row,
-    normalize_row,
-    patch_starts,
-)
-from patchloom_kernels.cpu.rows import (
-    COLUMNS_FIRST,
     ROWS_FIRST,
     ROWS_ONLY,
+    TAPS,
     Axis,
     Source,
-    finish_row,
-    scratch_for,
+    Values,
+    run_job,
 )
 from patchloom_kernels.filters import axis_table, vertical_first
 from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample
 from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
-
-BAND = 16
-"""Most canvas rows that are held before they are cut; a higher patch is cut in several bands."""
 
 
 def resize_patchify(
@@ -117,7 +106,7 @@ def _run(source: NDArray[np.uint8], job: Job, values: Values, out: NDArray[Any],
     piece, strides = job.piece, job.strides
     (seen_rows, rows), (seen_columns, columns) = (_window(piece, axis, parity) for axis in (0, 1))
     steps = [strides.row, strides.c, strides.t, strides.y, strides.x]
-    _job(
+    run_job(
         _mode(piece, columns, parity),
         _used(source, rows, columns),
         _from_zero(rows),
@@ -141,7 +130,7 @@ def _window(piece: Piece, axis: int, parity: Parity) -> tuple[tuple[int, int], A
     begin, end = max(0, offset), min(piece.canvas[axis], piece.target[axis] + offset)
     end = max(begin, end)
     bounds = table.bounds[begin - offset : end - offset]
-    weights = grouped(table.weights[begin - offset : end - offset])
+    weights = _grouped(table.weights[begin - offset : end - offset])
     first, behind = np.ascontiguousarray(bounds[:, 0]), bounds.sum(axis=1, dtype=np.int32)
     return (begin, end), Axis(first, behind, weights, table.identity)
 
@@ -174,42 +163,7 @@ def _mode(piece: Piece, columns: Axis, parity: Parity) -> int:
     return ROWS_FIRST if vertical_first(piece.source, piece.target, parity) else COLUMNS_FIRST
 
 
-@njit(nogil=True, cache=True)
-def _job(
-    mode: int,
-    source: Source,
-    vertical: Axis,
-    horizontal: Axis,
-    seen: Any,  # [first row, end row, first column, end column] of the picture on the canvas
-    values: Values,
-    pad: Any,
-    sizes: Any,  # [canvas height, canvas width, patch height, patch width]
-    merge: int,
-    copies: int,
-    start: int,
-    strides: Any,
-    out: Any,
-) -> None:
-    top, bottom, left, right = seen[0], seen[1], seen[2], seen[3]
-    height, width, patch_height, patch_width = sizes[0], sizes[1], sizes[2], sizes[3]
-    scratch = scratch_for(mode, source, vertical, horizontal)
-    pitch = min(BAND, patch_height) * width
-    band = np.empty(3 * pitch, values.entries.dtype)
-    starts = np.empty(width // patch_width, np.int64)
-    done = 0
-    for patch_row in range(height // patch_height):
-        patch_starts(patch_row, merge, start, strides[0], starts)
-        for band_top in range(0, patch_height, BAND):
-            rows = min(BAND, patch_height - band_top)
-            for y in range(rows):
-                at = patch_row * patch_height + band_top + y
-                begin, end = y * width, (y + 1) * width
-                if at < top or at >= bottom or left >= right:
-                    fill_row(values.entries, pad, band, pitch, begin, end)
-                    continue
-                done = finish_row(at - top, done, mode, source, vertical, horizontal, scratch)
-                fill_row(values.entries, pad, band, pitch, begin, begin + left)
-                normalize_row(scratch.words, values, band, pitch, begin + left)
-                fill_row(values.entries, pad, band, pitch, begin + right, end)
-            offset = band_top * strides[3]
-            cut(band, pitch, rows, patch_width, starts, offset, copies, strides, out)
+def _grouped(weights: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Weights padded with zeros to whole groups of taps."""
+    missing = -weights.shape[1] % TAPS
+    return np.ascontiguousarray(np.pad(weights, ((0, 0), (0, missing))))
