@@ -135,7 +135,7 @@ def _chat(session: Session) -> Body:
             ]
         messages.append(message)
         messages += [
-            {"role": "tool", "tool_call_id": result.id, "content": _parts(result.content, text, image)}
+            {"role": "tool", "tool_call_id": result.id, "content": _parts(result.content or "", text, image)}
             for result in turn.results
         ]
     tools = [
@@ -150,7 +150,7 @@ def _responses(session: Session) -> Body:
         return {"type": "input_text", "text": value}
 
     def image(value: Picture) -> Body:
-        return {"type": "input_image", "image_url": value.uri}
+        return {"type": "input_image", "image_url": value.uri, "detail": "auto"}
 
     items: list[Body] = []
     for turn in session.turns:
@@ -159,7 +159,15 @@ def _responses(session: Session) -> Body:
             continue
         if turn.content:
             block = {"type": "output_text", "text": turn.content, "annotations": []}
-            items.append({"type": "message", "role": "assistant", "content": [block]})
+            items.append(
+                {
+                    "type": "message",
+                    "id": f"msg_{len(items)}",
+                    "role": "assistant",
+                    "status": "completed",
+                    "content": [block],
+                }
+            )
         items += [
             {"type": "function_call", "call_id": c.id, "name": c.name, "arguments": _json(c.arguments)}
             for c in turn.calls
@@ -177,7 +185,7 @@ def _responses(session: Session) -> Body:
         body["instructions"] = session.system
     if session.tools:
         body["tools"] = [
-            {"type": "function", "name": n, "description": d, "parameters": dict(p)}
+            {"type": "function", "name": n, "description": d, "parameters": dict(p), "strict": False}
             for n, d, p in session.tools
         ]
     return body

@@ -71,6 +71,7 @@ class Pipeline:
     ) -> Response:
         """The answer to a body, pixels as uint8 levels; raises the service's and the converter's errors."""
         request = PROTOCOLS[dialect](body)
+        request.model = "model"
         apply_options(request, {"encoding": "uint8", **options})
         return self.answer(read_request(request), count)
 
@@ -118,8 +119,10 @@ def check_contract(pipeline: Pipeline, response: Response, expected_items: int) 
         covered += positions
     assert covered == sorted(set(covered))
     media = {ids[position] for position in covered}
-    media |= {pipeline.model.tokenizer.control_id(s) for s in pipeline.model.spec.placeholders.values()}
     assert [position for position, token in enumerate(ids) if token in media] == covered
+    spans = {p for i in response.items for p in range(i.span.offset, i.span.offset + i.span.length)}
+    written = {pipeline.model.tokenizer.control_id(s) for s in pipeline.model.spec.placeholders.values()}
+    assert {position for position, token in enumerate(ids) if token in written} <= spans
     if response.token_types is not None and len(response.token_types):
         assert np.flatnonzero(response.token_types).tolist() == covered
 
