@@ -74,6 +74,13 @@ def image(size: Size) -> np.ndarray:
     return np.clip(base + noise - 32, 0, 255).astype(np.uint8)
 
 
+def rule_sizes() -> list[Size]:
+    """Sizes from 1x1 to 10000 a side, evenly in the logarithm, with multiples of a tile among them."""
+    sides = np.exp(np.random.default_rng(5).uniform(0, np.log(10000), (300, 2))).astype(int)
+    tiles = [(336 * a + d, 336 * b) for a in range(1, 7) for b in range(1, 7) for d in (-1, 0, 1)]
+    return [*((int(h), int(w)) for h, w in sides), *tiles]
+
+
 def build_tokenizer(family: Family) -> Tokenizer:
     """Bytes as tokens, their value as id; two newlines merge; added tokens from 300 on."""
     letters = _letters()

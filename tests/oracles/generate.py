@@ -16,7 +16,15 @@ import torchvision
 import transformers
 from PIL import Image
 
-from tests.oracles.families import FAMILIES, Family, build_tokenizer, digest, image, run_lengths
+from tests.oracles.families import (
+    FAMILIES,
+    Family,
+    build_tokenizer,
+    digest,
+    image,
+    rule_sizes,
+    run_lengths,
+)
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
 
@@ -66,6 +74,31 @@ def describe(value: Any, pixels: bool) -> dict[str, Any]:
     return facts
 
 
+def rule(name: str) -> dict[str, list[list[int]]]:
+    """What the size rule of a family without a PIL class gives for many sizes: [height, width, *result]."""
+    if name == "llama4":
+        made = [[*size, *_llama4(*size)] for size in rule_sizes()]
+    elif name == "kimi_k25":
+        from transformers.models.kimi_k25.image_processing_kimi_k25 import navit_resize
+
+        made = [[*size, *sum(navit_resize(*size, 14, 2, 16384, 512), ())] for size in rule_sizes()]
+    else:
+        return {}
+    return {"rule": made}
+
+
+def _llama4(height: int, width: int) -> tuple[int, ...]:
+    """Canvas and content, as Llama4ImageProcessor._preprocess puts its functions together."""
+    from transformers.models.llama4 import image_processing_llama4 as llama4
+
+    tile = llama4.SizeDict(height=336, width=336)
+    resolutions = torch.tensor(llama4.find_supported_resolutions(max_num_chunks=16, patch_size=tile))
+    canvas = llama4.get_best_fit((height, width), resolutions)
+    limits = [min(max(own, 336), most) for own, most in zip((height, width), canvas, strict=True)]
+    content = llama4.get_max_res_without_distortion((height, width), limits)
+    return (*canvas.tolist(), *(max(int(side), 1) for side in content))
+
+
 def generate(name: str) -> dict[str, Any]:
     """All cases of a family."""
     family = FAMILIES[name]
@@ -75,6 +108,7 @@ def generate(name: str) -> dict[str, Any]:
         "versions": {
             module.__name__: module.__version__ for module in (transformers, torch, torchvision, PIL)
         },
+        **rule(name),
         "cases": [outcome(family, processor, sizes, pixels) for sizes, pixels in family.cases()],
     }
 
@@ -82,7 +116,8 @@ def generate(name: str) -> dict[str, Any]:
 def as_text(golden: dict[str, Any]) -> str:
     """JSON with one case per line."""
     cases = golden["cases"]
-    head = json.dumps({**golden, "cases": []}, indent=1).rstrip("]}\n ")
+    rest = {key: value for key, value in golden.items() if key != "cases"}
+    head = json.dumps({**rest, "cases": []}).rstrip("]}\n ")
     return head + "\n" + ",\n".join(json.dumps(case) for case in cases) + "\n]}\n"
 
 

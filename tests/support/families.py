@@ -65,6 +65,11 @@ def golden(name: str) -> Sequence[Mapping[str, Any]]:
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))["cases"]
 
 
+def recorded_rule(name: str) -> list[list[int]]:
+    """[height, width, *result] of the family's size rule for many sizes."""
+    return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))["rule"]
+
+
 def cases(*names: str) -> list[Any]:
     """A pytest parameter (family, index) for each recorded case."""
     return [

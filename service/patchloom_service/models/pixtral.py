@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from patchloom_kernels.layout import PAD_ENTRY, Job, PatchLayout, Piece, Strides
 
+from patchloom_service.errors import SizeRefused
 from patchloom_service.models.base import (
     Checkpoint,
     Grid,
@@ -139,6 +140,11 @@ def _resized(size: Size, limit: Size, factor: int) -> Size:
     ratio = max(height / limit[0], width / limit[1])
     if ratio > 1:
         height, width = math.floor(height / ratio), math.floor(width / ratio)
+    if min(height, width) < 1:
+        raise SizeRefused(
+            f"{size[0]}x{size[1]} (height x width) has no pixel left within {limit[0]}x{limit[1]}; "
+            f"an aspect ratio up to {max(limit)} is allowed"
+        )
     return ((height - 1) // factor + 1) * factor, ((width - 1) // factor + 1) * factor
 
 

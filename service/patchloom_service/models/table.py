@@ -224,9 +224,9 @@ _HEAD = (
 )
 _FOOT = (
     "",
-    "*exact*: token ids, token types, tensor names, shapes and element types equal the processor's, and pixels",
-    "equal bit for bit. Tests compare with records of the processors (`tests/data/golden`), which `make parity`",
-    "makes anew in the oracle environment, and with the PIL classes directly. A row without an oracle says so.",
+    "*exact*: token ids, token types, tensor names, shapes and element types equal the processor's, pixels",
+    "bit for bit. Tests compare with records of the processors (`tests/data/golden`), which `make parity`",
+    "makes anew in the oracle environment, and with the PIL classes directly. A row without one says so.",
     "A setting of a checkpoint that would change a pixel is honoured or refused at load, by name.",
 )
 

@@ -1,8 +1,11 @@
 import pytest
-from patchloom_service.errors import InvalidMessage
+from hypothesis import given
+from hypothesis import strategies as st
+from patchloom_service.errors import InvalidMessage, SizeRefused
 from patchloom_service.models import deepseek_ocr2
 from patchloom_service.models.image_config import ConfigRefused
 from patchloom_service.types import ImageOptions
+from transformers.models.deepseek_ocr2.image_processing_pil_deepseek_ocr2 import get_optimal_tiled_canvas
 
 from tests.support.families import (
     assert_equals_pil,
@@ -10,6 +13,7 @@ from tests.support.families import (
     assert_slices_cover,
     build,
     cases,
+    plans_of,
 )
 
 
@@ -52,3 +56,16 @@ def test_settings_that_cannot_be_reproduced_are_refused(settings):
 def test_the_family_is_found_by_architecture_or_model_type():
     assert deepseek_ocr2.match({"model_type": "deepseek_ocr2"})
     assert not deepseek_ocr2.match({"architectures": ["DeepseekOCRForCausalLM"]})
+
+
+@given(st.tuples(st.integers(10, 6000), st.integers(10, 6000)))
+def test_tiles_are_those_of_transformers(size):
+    (plan,) = plans_of(build("deepseek_ocr2"), [size])
+    across, down = get_optimal_tiled_canvas(size, (768, 768), 2, 6) if max(size) > 768 else (0, 0)
+    assert plan.grid.shape == (down, across)
+    assert plan.token_count == 256 + 144 * down * across + 1
+
+
+def test_an_image_that_would_have_no_pixel_left_is_refused():
+    with pytest.raises(SizeRefused, match="no pixel left"):
+        plans_of(build("deepseek_ocr2"), [(1, 4000)])

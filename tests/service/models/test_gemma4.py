@@ -1,8 +1,11 @@
 import pytest
-from patchloom_service.errors import InvalidMessage
+from hypothesis import given
+from hypothesis import strategies as st
+from patchloom_service.errors import InvalidMessage, SizeRefused
 from patchloom_service.models import gemma4
 from patchloom_service.models.image_config import ConfigRefused
 from patchloom_service.types import ImageOptions
+from transformers.models.gemma4.image_processing_pil_gemma4 import get_aspect_ratio_preserving_size
 
 from tests.support.families import (
     assert_equals_pil,
@@ -10,6 +13,7 @@ from tests.support.families import (
     assert_slices_cover,
     build,
     cases,
+    plans_of,
 )
 
 
@@ -52,3 +56,15 @@ def test_settings_that_cannot_be_reproduced_are_refused(settings):
 def test_the_family_is_found_by_architecture_or_model_type():
     assert gemma4.match({"model_type": "gemma4"})
     assert not gemma4.match({"architectures": ["Gemma4ForCausalLM"]})
+
+
+@given(st.tuples(st.integers(1, 6000), st.integers(1, 6000)), st.sampled_from([70, 280, 1120]))
+def test_sizes_are_those_of_transformers(size, tokens):
+    spec = build("gemma4", max_soft_tokens=tokens)
+    try:
+        want = get_aspect_ratio_preserving_size(*size, 16, tokens * 9, 3)
+    except ValueError:
+        with pytest.raises(SizeRefused):
+            plans_of(spec, [size])
+        return
+    assert plans_of(spec, [size])[0].resized == want

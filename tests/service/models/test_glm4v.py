@@ -3,10 +3,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from patchloom_service.errors import InvalidMessage, SizeRefused
 from patchloom_service.models import find_family, glm4v
 from patchloom_service.models.image_config import ConfigRefused
 from patchloom_service.types import ImageOptions
+from transformers.models.glm4v.image_processing_pil_glm4v import smart_resize
 from transformers.models.glm4v.modeling_glm4v import Glm4vModel
 from transformers.models.glm46v.modeling_glm46v import Glm46VModel
 from transformers.models.glm_ocr.modeling_glm_ocr import GlmOcrModel
@@ -77,3 +80,15 @@ def test_the_line_is_found_by_architecture_or_model_type():
     assert find_family(checkpoint("glm46v")) is glm4v
     assert glm4v.match({"model_type": "glm_ocr"})
     assert not glm4v.match({"architectures": ["Glm4ForCausalLM"]})
+
+
+@given(st.tuples(st.integers(1, 6000), st.integers(1, 6000)))
+def test_sizes_are_those_of_transformers(size):
+    spec = build("glm4v")
+    try:
+        want = smart_resize(2, *size, 2, 28, 12544, 47040000)
+    except ValueError:
+        with pytest.raises(SizeRefused):
+            plans_of(spec, [size])
+        return
+    assert plans_of(spec, [size])[0].resized == want

@@ -6,7 +6,14 @@ from patchloom_service.models import kimi_k25
 from patchloom_service.models.image_config import ConfigRefused
 from patchloom_service.types import ImageOptions
 
-from tests.support.families import assert_equals_processor, assert_slices_cover, build, cases, plans_of
+from tests.support.families import (
+    assert_equals_processor,
+    assert_slices_cover,
+    build,
+    cases,
+    plans_of,
+    recorded_rule,
+)
 
 
 @pytest.mark.parametrize(("name", "index"), cases("kimi_k25"))
@@ -41,3 +48,10 @@ def test_items_follow_one_another():
 def test_the_family_is_found_by_architecture_or_model_type():
     assert kimi_k25.match({"model_type": "kimi_k25"})
     assert not kimi_k25.match({"architectures": ["KimiVLForConditionalGeneration"]})
+
+
+def test_content_and_canvas_are_those_of_transformers():
+    spec = build("kimi_k25")
+    for height, width, *want in recorded_rule("kimi_k25"):
+        (plan,) = plans_of(spec, [(height, width)])
+        assert [*plan.resized, *plan.pieces[0].piece.canvas] == want, (height, width)

@@ -9,6 +9,9 @@ from tests.support.families import (
     assert_slices_cover,
     build,
     cases,
+    expanded,
+    plans_of,
+    recorded_rule,
 )
 
 
@@ -47,3 +50,19 @@ def test_settings_that_cannot_be_reproduced_are_refused(settings):
 def test_the_family_is_found_by_architecture_or_model_type():
     assert llama4.match({"model_type": "llama4"})
     assert not llama4.match({"architectures": ["Llama4ForCausalLM"]})
+
+
+def test_canvas_and_content_are_those_of_transformers():
+    spec = build("llama4")
+    for height, width, *want in recorded_rule("llama4"):
+        (plan,) = plans_of(spec, [(height, width)])
+        assert [*plan.pieces[0].piece.canvas, *plan.resized] == want, (height, width)
+
+
+def test_patches_of_a_tile_are_a_range_and_separators_are_not():
+    spec = build("llama4")
+    (plan,) = plans_of(spec, [(500, 300)])
+    (span,) = expanded("llama4", spec, [plan]).spans
+    assert (plan.grid.shape, plan.token_count) == ((2, 1), 432)
+    assert [length for _, length in span.ranges] == [144, 144, 144]
+    assert [offset - span.offset for offset, _ in span.ranges] == [1, 146, 292]

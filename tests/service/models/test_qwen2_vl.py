@@ -4,6 +4,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from patchloom_kernels.cpu.resize import resize_patchify
 from patchloom_kernels.layout import Parity
 from patchloom_kernels.normalize import Dtype
@@ -12,7 +14,7 @@ from patchloom_service.models.image_config import ConfigRefused
 from patchloom_service.types import ImageOptions
 from PIL import Image
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5Model
 from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import (
@@ -196,3 +198,18 @@ def test_rows_without_temporal_copies_are_shorter():
     single = replace(plan.pieces[0].piece, layout=replace(plan.pieces[0].piece.layout, temporal=1))
     short = replace(plan, pieces=(replace(plan.pieces[0], piece=single),))
     assert spec.layout([short]).pixels[0].shape == (24, 588)
+
+
+@given(
+    st.tuples(st.integers(1, 6000), st.integers(1, 6000)),
+    st.sampled_from([("qwen2_vl", 28, 3136, 12845056), ("qwen3_vl", 32, 65536, 16777216)]),
+)
+def test_sizes_are_those_of_transformers(size, case):
+    name, *rule = case
+    try:
+        want = smart_resize(*size, *rule)
+    except ValueError:
+        with pytest.raises(SizeRefused):
+            plans_of(build(name), [size])
+        return
+    assert plans_of(build(name), [size])[0].resized == want
