@@ -3,7 +3,7 @@
 import argparse
 import importlib.metadata
 
-from bench import single_image, table, workloads
+from bench import history, single_image, table, workloads
 
 
 def main() -> None:
@@ -17,6 +17,8 @@ def main() -> None:
     rows = single_image.run(images, arguments.repeats)
     print("Encoded image to Qwen2.5-VL patches (float32, max_pixels 12845056), CPU time on one core")
     print(table.show(rows))
+    print("Tokenizing a history that is known but for its last message")
+    print(table.show([history.run(arguments.repeats)]))
     if arguments.append:
         table.append("single_image", rows, importlib.metadata.version("patchloom"))
 
