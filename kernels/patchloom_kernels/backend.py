@@ -41,7 +41,7 @@ class Backend:
     empty: Callable[[int, Dtype], Any]
     """An uninitialised flat output of so many elements."""
     warm: Callable[[Sequence[Dtype]], None]
-    """Compile what these output types need before the first request does."""
+    """Compile what these output types need, on a device the decoders too, before the first request does."""
     upload: Callable[[NDArray[Any], Any], None]
     """Copy a flat numpy array of `dtype.numpy` into an output of the same length."""
     download: Callable[[Any, NDArray[Any]], None]
@@ -92,7 +92,9 @@ def _triton(name: str) -> Backend:
     import torch
 
     from patchloom_kernels.image_batch import ImageBatch
+    from patchloom_kernels.jpeg import decode as jpeg
     from patchloom_kernels.patchify import resize_patchify_batch, warm_batch
+    from patchloom_kernels.png import decode as png
 
     device = torch.device("cpu" if name == "interpreter" else name)
 
@@ -112,6 +114,8 @@ def _triton(name: str) -> Backend:
 
     def warm(dtypes: Sequence[Dtype]) -> None:
         warm_batch(dtypes, device)
+        jpeg.warm(device)
+        png.warm(device)
 
     def host(array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array.view(np.int16) if array.dtype == np.uint16 else array)

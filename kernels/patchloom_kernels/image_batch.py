@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from patchloom_kernels.filters import AxisTable, axis_table, vertical_first
 from patchloom_kernels.layout import Job, Parity, Piece
-
-ALIGNMENT = 16
-"""Every image in the buffer begins at a multiple of this."""
+from patchloom_kernels.packing import aligned
 
 TILE_ROWS, TILE_COLUMNS = 32, 128
 """Most canvas pixels of a tile. More columns than rows, since rows are where memory is contiguous."""
@@ -131,8 +129,8 @@ class ImageBatch:
         for source in sources:
             height, width, step = source.shape
             places.append(SourcePlace(size, (height, width), width * step, step))
-            size += -(-source.size // ALIGNMENT) * ALIGNMENT
-        data = np.empty(max(size, ALIGNMENT), np.uint8)
+            size += aligned(source.size)
+        data = np.empty(max(size, 1), np.uint8)
         for source, place in zip(sources, places, strict=True):
             view = data[place.offset : place.offset + source.size]
             np.copyto(view.reshape(source.shape), source)
@@ -147,6 +145,23 @@ class ImageBatch:
         parity: Parity,
     ) -> "ImageBatch":
         """Describe images that are in a byte buffer already."""
+        description = Description.of(places, jobs, parity)
+        table, words = (torch.from_numpy(array).to(data.device) for array in description.arrays)
+        return description.on(data, table, words)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Description:
+    """A batch before it is on a device: the numpy arrays that a launch reads beside the images."""
+
+    descriptors: NDArray[np.int64]  # [jobs, FIELDS]
+    tables: NDArray[np.int32]  # [words]
+    tiles: int
+    scratch_words: int
+
+    @classmethod
+    def of(cls, places: Sequence[SourcePlace], jobs: Sequence[Job], parity: Parity) -> "Description":
+        """The images stand, or will stand, at `places` of one buffer; a job's source indexes them."""
         pool = _TablePool()
         table = np.zeros((len(jobs), FIELDS), np.int64)
         tiles = scratch = 0
@@ -164,14 +179,16 @@ class ImageBatch:
             row[Field.FIRST_TILE] = tiles
             tiles += math.prod(tiling.count(job.piece.canvas))
             scratch = max(scratch, _scratch_words(job.piece, axes, tiling, rows_first))
-        device = data.device
-        return cls(
-            data,
-            torch.from_numpy(table).to(device),
-            torch.from_numpy(pool.words()).to(device),
-            tiles,
-            scratch,
-        )
+        return cls(table, pool.words(), tiles, scratch)
+
+    @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """What `on` wants on the device, in its order."""
+        return self.descriptors, self.tables
+
+    def on(self, data: torch.Tensor, descriptors: torch.Tensor, tables: torch.Tensor) -> ImageBatch:
+        """The batch, once its arrays are on the device of the buffer `data`."""
+        return ImageBatch(data, descriptors, tables, self.tiles, self.scratch_words)
 
 
 def tiling_of(piece: Piece, row_taps: int, column_taps: int, rows_first: bool) -> Tiling:

@@ -9,8 +9,10 @@ there in the order of the output, so that neighbours in a patch are written by n
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import triton
 import triton.language as tl
@@ -111,7 +113,8 @@ def _write(
         copies -= 1
 
 
-@triton.jit
+# Counts of 1 or of whole sixteens get no kernel of their own: all are compiled at start-up.
+@triton.jit(do_not_specialize=["scratch_words", "jobs", "tiles"])
 def resize_patchify_kernel(
     data,  # uint8 pointer
     descriptors,  # int64 pointer [jobs, FIELDS]
@@ -262,9 +265,20 @@ def resize_patchify_batch(
         raise ValueError(f"out must be flat, contiguous and {dtype}, got {out.dtype}")
     if (table is None) != (dtype is Dtype.UINT8):
         raise ValueError(f"{dtype} patches need {'no' if table else 'a'} table")
-    word = _INTEGERS[dtype]
-    bits = np.zeros(0, np.uint8) if table is None else table.to(dtype)
-    entries = torch.from_numpy(bits.copy()).view(word).to(out.device)
+    entries = torch.from_numpy(entries_of(table, dtype)).to(out.device)
+    launch_patches(batch, entries, out)
+
+
+def entries_of(table: NormalizeTable | None, dtype: Dtype) -> npt.NDArray[Any]:
+    """The entries [3, 257] of a table as integers of the size of `dtype`; nothing for levels."""
+    if table is None:
+        return np.zeros(0, np.uint8)
+    return table.to(dtype).copy().view(f"i{dtype.numpy.itemsize}")
+
+
+def launch_patches(batch: ImageBatch, entries: torch.Tensor, out: torch.Tensor) -> None:
+    """Run the kernel on the flat `out`, with `entries_of` a table that are on its device."""
+    word = entries.dtype if entries.numel() else torch.uint8
     launch(batch, entries, out.view(word), _programs(out.device))
 
 
@@ -278,14 +292,6 @@ def warm_batch(dtypes: Sequence[Dtype], device: torch.device) -> None:
         table = None if dtype is Dtype.UINT8 else NormalizeTable(values)
         out = torch.empty(piece.rows * 48, dtype=getattr(torch, dtype), device=device)
         resize_patchify_batch(batch, table, out, dtype)
-
-
-_INTEGERS = {
-    Dtype.FLOAT32: torch.int32,
-    Dtype.BFLOAT16: torch.int16,
-    Dtype.FLOAT16: torch.int16,
-    Dtype.UINT8: torch.uint8,
-}
 
 
 def _programs(device: torch.device) -> int:

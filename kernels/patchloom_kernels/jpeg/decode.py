@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,8 +11,9 @@ import triton
 
 from patchloom_kernels.decoded import Decoded, Fallback
 from patchloom_kernels.jpeg import entropy, pixels, plan
-from patchloom_kernels.jpeg.parse import ZIGZAG, Jpeg, parse_jpeg
+from patchloom_kernels.jpeg.parse import ZIGZAG, Colour, Component, HuffmanTable, Jpeg, parse_jpeg
 from patchloom_kernels.jpeg.plan import Plan, check_jpeg, make_plan
+from patchloom_kernels.packing import upload
 from patchloom_kernels.unsupported import Unsupported
 
 DC_CHUNK = 4096
@@ -114,31 +116,75 @@ def decode_into(
     """
     if not jpegs:
         return torch.zeros(0, dtype=torch.int32, device=out.device)
+    prepared = prepare(jpegs, offsets, out.numel(), channels, split)
+    return launch(prepared, upload(prepared.arrays, out.device), out)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The decoding of a batch of one image or more, ready to launch once `arrays` are on the device."""
+
+    plan: Plan
+    arrays: tuple[npt.NDArray[Any], ...]
+    channels: int
+    split: Split
+
+
+def prepare(
+    jpegs: Sequence[Jpeg], offsets: Sequence[int], size: int, channels: int = 3, split: Split = Split()
+) -> Prepared:
+    """The host's part of `decode_into` for an output of `size` bytes."""
     for jpeg, offset in zip(jpegs, offsets, strict=True):
         end = offset + jpeg.height * jpeg.width * channels
-        if offset < 0 or end > out.numel():
-            raise ValueError(f"image of bytes {offset}:{end} is outside of out[{out.numel()}]")
+        if offset < 0 or end > size:
+            raise ValueError(f"image of bytes {offset}:{end} is outside of out[{size}]")
     tables = make_plan(jpegs, offsets, split.subsequence)
-    return _launch(tables, _Tables(tables, out.device), out, channels, split)
+    arrays = (
+        np.frombuffer(bytearray().join(tables.scans), np.uint8),
+        tables.streams,
+        tables.images,
+        tables.planes,
+        tables.quants,
+        tables.slots,
+        tables.lookup,
+        tables.tile_stream,
+        tables.lane_stream,
+        tables.dct_plane,
+        tables.pixel_image,
+        ZIGZAG,
+    )
+    return Prepared(tables, arrays, channels, split)
 
 
+@dataclass(frozen=True, slots=True)
 class _Tables:
-    """A plan on the device."""
+    """The arrays of a plan on the device."""
 
-    def __init__(self, tables: Plan, device: torch.device) -> None:
-        def upload(array: npt.NDArray[np.generic]) -> torch.Tensor:
-            return torch.from_numpy(array).to(device, non_blocking=True)
+    source: torch.Tensor
+    streams: torch.Tensor
+    images: torch.Tensor
+    planes: torch.Tensor
+    quants: torch.Tensor
+    slots: torch.Tensor
+    lookup: torch.Tensor
+    tile_stream: torch.Tensor
+    lane_stream: torch.Tensor
+    dct_plane: torch.Tensor
+    pixel_image: torch.Tensor
+    natural: torch.Tensor
 
-        self.source = upload(np.frombuffer(bytearray().join(tables.scans), np.uint8))
-        self.streams, self.images = upload(tables.streams), upload(tables.images)
-        self.planes, self.quants = upload(tables.planes), upload(tables.quants)
-        self.slots, self.lookup = upload(tables.slots), upload(tables.lookup)
-        self.tile_stream, self.lane_stream = upload(tables.tile_stream), upload(tables.lane_stream)
-        self.dct_plane, self.pixel_image = upload(tables.dct_plane), upload(tables.pixel_image)
-        self.natural = upload(ZIGZAG)
+
+def warm(device: torch.device) -> None:
+    """Compile the kernels by decoding a black picture."""
+    code, levels = HuffmanTable(bytes([1] + 15 * [0]), b"\0"), np.ones(64, np.uint8)
+    components = tuple(Component(side, side, levels, code, code) for side in (2, 1, 1))
+    jpeg = Jpeg(16, 16, Colour.YCC, components, 0, memoryview(b"\0\x0f"))
+    decode_into([jpeg], torch.empty(16 * 16 * 3, dtype=torch.uint8, device=device), [0])
 
 
-def _launch(tables: Plan, on: _Tables, out: torch.Tensor, channels: int, split: Split) -> torch.Tensor:
+def launch(prepared: Prepared, arrays: Sequence[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+    """The device's part of `decode_into`; enqueues on the current stream."""
+    tables, on, channels, split = prepared.plan, _Tables(*arrays), prepared.channels, prepared.split
     device, lanes = out.device, len(tables.lane_stream)
 
     def empty(count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -155,7 +201,8 @@ def _launch(tables: Plan, on: _Tables, out: torch.Tensor, channels: int, split: 
 
     starts, ends = empty(lanes, torch.int64), empty(lanes, torch.int64)
     counts, programs = empty(lanes, torch.int32), triton.cdiv(lanes, split.lanes)
-    edges = empty(2 * programs, torch.int64).view(2, programs)
+    # an even row keeps the second one aligned
+    edges = empty(2 * (programs + programs % 2), torch.int64).view(2, -1)
     streams = (words, bits, on.lane_stream, on.streams, on.images, on.slots, on.lookup)
     sizes = {"LANES": split.lanes, "SUBSEQUENCE": split.subsequence}
     sizes["num_warps"] = max(1, split.lanes // 32)

@@ -185,7 +185,7 @@ def _lane(lanes, count, lane_stream, streams, images, bits, SUBSEQUENCE: tl.cons
     return here, stream, number, word, image, per_mcu, length, start, limit
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lane_count"])
 def synchronise(
     words,
     bits,
@@ -250,7 +250,7 @@ def synchronise(
     tl.store(edges_out + program + i * 0, end, mask=(i == LANES - 1) & here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lane_count"])
 def write_coefficients(
     words,
     bits,

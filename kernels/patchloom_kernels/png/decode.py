@@ -1,6 +1,8 @@
 """PNG files to RGB on a device: inflate on the host, filters undone and pixels emitted in Triton."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,8 +10,9 @@ import torch
 import triton
 
 from patchloom_kernels.decoded import Decoded, Fallback
+from patchloom_kernels.packing import upload
 from patchloom_kernels.png import kernels, plan
-from patchloom_kernels.png.parse import parse_png
+from patchloom_kernels.png.parse import Colour, Png, parse_png
 from patchloom_kernels.png.plan import FilteredPng, Plan, inflate_png, make_plan
 from patchloom_kernels.unsupported import Unsupported
 
@@ -88,41 +91,77 @@ def decode_into(
     """
     if not batch:
         return torch.zeros(0, dtype=torch.int32, device=out.device)
+    prepared = prepare(batch, offsets, out.numel(), background, channels)
+    return launch(prepared, upload(prepared.arrays, out.device), out)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The decoding of a batch of one image or more, ready to launch once `arrays` are on the device."""
+
+    plan: Plan
+    arrays: tuple[npt.NDArray[Any], ...]
+    channels: int
+
+
+def prepare(
+    batch: Sequence[FilteredPng],
+    offsets: Sequence[int],
+    size: int,
+    background: tuple[int, int, int],
+    channels: int = 3,
+) -> Prepared:
+    """The host's part of `decode_into` for an output of `size` bytes."""
     for image, offset in zip(batch, offsets, strict=True):
         end = offset + image.png.height * image.png.width * channels
-        if offset < 0 or end > out.numel():
-            raise ValueError(f"image of bytes {offset}:{end} is outside of out[{out.numel()}]")
+        if offset < 0 or end > size:
+            raise ValueError(f"image of bytes {offset}:{end} is outside of out[{size}]")
     tables = make_plan(batch, offsets, background)
-    filtered = np.concatenate([image.rows.reshape(-1) for image in batch])
-    return _launch(tables, filtered, out, channels)
+    short = tables.waves[:, plan.Segment.COUNT] <= SHORT
+    arrays = (
+        np.concatenate([image.rows.reshape(-1) for image in batch]),
+        tables.images,
+        tables.sums,
+        tables.waves[short],
+        tables.waves[~short],
+        tables.pixel_image,
+        tables.tables,
+    )
+    return Prepared(tables, arrays, channels)
 
 
-def _launch(tables: Plan, filtered: npt.NDArray[np.uint8], out: torch.Tensor, channels: int) -> torch.Tensor:
-    def upload(array: npt.NDArray[np.generic]) -> torch.Tensor:
-        return torch.from_numpy(array).to(out.device, non_blocking=True)
+def warm(device: torch.device) -> None:
+    """Compile the kernels by decoding three pictures, one for each kind of segment."""
+    batch = []
+    for height, filter_type in ((1, 1), (SHORT, 4), (SHORT + 1, 4)):
+        rows = np.zeros((height, 4), np.uint8)
+        rows[:, 0] = filter_type
+        batch.append(FilteredPng(Png(1, height, 8, Colour.RGB, None, None, ()), rows))
+    out = torch.empty(3 * (2 * SHORT + 2), dtype=torch.uint8, device=device)
+    decode_into(batch, out, [0, 3, 3 * (SHORT + 1)], (255, 255, 255))
 
-    images, source = upload(tables.images), upload(filtered)
+
+def launch(prepared: Prepared, arrays: Sequence[torch.Tensor], out: torch.Tensor) -> torch.Tensor:
+    """The device's part of `decode_into`; enqueues on the current stream."""
+    tables = prepared.plan
+    source, images, sums, short, long, pixel_image, pixel_tables = arrays
     rows = torch.empty(tables.row_bytes, dtype=torch.uint8, device=out.device)
     flags = torch.zeros(len(images), dtype=torch.int32, device=out.device)
-    if len(tables.sums):
-        sums, count = upload(tables.sums), len(tables.sums)
+    if count := len(sums):
         columns = triton.cdiv(tables.longest_row, SUM_COLUMNS)
         kernels.sum_across[(count, 4)](sums, images, source, rows, CHUNK=SUM_CHUNK)
         kernels.sum_down[(count, columns)](sums, images, source, rows, COLUMNS=SUM_COLUMNS)
-    short = tables.waves[:, plan.Segment.COUNT] <= SHORT
-    for segments, lanes in ((tables.waves[short], SHORT), (tables.waves[~short], LONG)):
-        if len(segments):
-            kernels.wavefront[(len(segments), 4)](
-                upload(segments), images, source, rows, LANES=lanes, num_warps=lanes // 32
-            )
-    kernels.emit[(len(tables.pixel_image),)](
-        upload(tables.pixel_image),
+    for segments, lanes in ((short, SHORT), (long, LONG)):
+        if count := len(segments):
+            kernels.wavefront[(count, 4)](segments, images, source, rows, LANES=lanes, num_warps=lanes // 32)
+    kernels.emit[(len(pixel_image),)](
+        pixel_image,
         images,
-        upload(tables.tables),
+        pixel_tables,
         rows,
         out,
         flags,
-        CHANNELS=channels,
+        CHANNELS=prepared.channels,
         PIXELS=plan.PIXELS,
     )
     return flags
