@@ -135,17 +135,14 @@ class PixelEngine:
         plans = [work.plan for work in works]
         layout = spec.layout(plans)
         if spec.reference is not None:
-            tensors = await self._by_reference(spec.reference, settings, works, pictures)
-            return tensors, layout, ()
+            tensors, buffers = await self._by_reference(spec.reference, settings, works, pictures, allocator)
+            return tensors, layout, buffers
         levels = settings.encoding is Encoding.UINT8
         written = spec.layout([_single(plan) for plan in plans]) if levels else layout
         table = spec.table(Parity(settings.parity))
         dtype = Dtype.UINT8 if levels else Dtype(settings.dtype)
         sizes = [_nbytes(tensor, dtype) for tensor in written.pixels]
-        if allocator is None:
-            buffers: Sequence[npt.NDArray[np.uint8]] = [self.buffers.take(size) for size in sizes]
-        else:
-            buffers = await asyncio.to_thread(allocator.take, sizes)
+        buffers = await self._take(sizes, allocator)
         tensors = {}
         for full, tensor, size, buffer in zip(layout.pixels, written.pixels, sizes, buffers, strict=True):
             flat = buffer[:size].view(dtype.numpy)
@@ -168,17 +165,30 @@ class PixelEngine:
         settings: PixelSettings,
         works: Sequence[MediaWork],
         pictures: Sequence[Pictures],
-    ) -> dict[str, Tensor]:
+        allocator: Allocator | None,
+    ) -> tuple[dict[str, Tensor], Sequence[npt.NDArray[np.uint8]]]:
         """The tensors of the checkpoint's own processor, floating-point ones rounded to the dtype."""
         if settings.encoding is Encoding.UINT8:
             raise InvalidArgument("a reference row has no uint8 encoding; ask for model", "output.encoding")
-        if not works:
-            return {}
         images = [
             own.by(work.plan.pieces[0].piece)[..., :3] for work, own in zip(works, pictures, strict=True)
         ]
-        made = await self._workers.kernel(reference.run, images)
-        return {name: _typed(array, Dtype(settings.dtype)) for name, array in made.items()}
+        made = await self._workers.kernel(reference.run, images) if images else {}
+        tensors = {name: _typed(array, Dtype(settings.dtype)) for name, array in made.items()}
+        sizes = [tensor.array.nbytes for tensor in tensors.values()]
+        buffers = await self._take(sizes, allocator)
+        for (name, tensor), size, buffer in zip(tensors.items(), sizes, buffers, strict=True):
+            flat = buffer[:size].view(tensor.array.dtype)
+            flat[:] = tensor.array.reshape(-1)
+            tensors[name] = replace(tensor, array=flat.reshape(tensor.array.shape))
+        return tensors, buffers if allocator is None else ()
+
+    async def _take(
+        self, sizes: Sequence[int], allocator: Allocator | None
+    ) -> Sequence[npt.NDArray[np.uint8]]:
+        if allocator is None:
+            return [self.buffers.take(size) for size in sizes]
+        return await asyncio.to_thread(allocator.take, sizes)
 
     async def _write(
         self,
@@ -286,13 +296,20 @@ def _expansion(full: PixelTensor, dtype: Dtype) -> Expansion:
 
 
 def _content(tensor: PixelTensor) -> npt.NDArray[np.int64] | None:
-    """Where padding is no level: per piece [start, canvas h, w, content top, left, h, w], else None."""
+    """Where padding is no level: per piece [start, canvas h, w, content top, left, h, w], else None.
+
+    Padding of a piece that is itself a level counts as content.
+    """
     pieces = [(job.start, job.piece) for job in tensor.jobs]
     if tensor.fill is None and all(_covered(piece) or max(piece.pad) < 256 for _, piece in pieces):
         return None
-    return np.array(
-        [(start, *piece.canvas, *piece.offset, *piece.target) for start, piece in pieces], np.int64
-    ).reshape(-1, 7)
+    rows = [(start, *piece.canvas, *_rectangle(piece)) for start, piece in pieces]
+    return np.array(rows, np.int64).reshape(-1, 7)
+
+
+def _rectangle(piece: Piece) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of the part of the canvas that holds levels."""
+    return (*piece.offset, *piece.target) if max(piece.pad) > 255 else (0, 0, *piece.canvas)
 
 
 def _covered(piece: Piece) -> bool:

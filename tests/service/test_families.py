@@ -1,57 +1,25 @@
 """Every family through the whole pipeline: encoded images in, the ids and tensors of its processor out."""
 
 import asyncio
-import json
 
 import pytest
-import transformers
 from patchloom_kernels import backend
 from patchloom_service.config import Config
 from patchloom_service.loading import load_model
 from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.types import (
-    Conversation,
     Encoding,
-    ImagePart,
-    MediaSource,
-    Message,
     OutputOptions,
     Request,
-    Role,
-    SourceKind,
-    TextPart,
 )
-from PIL import Image
 
-from tests.oracles.families import FAMILIES, Family, build_tokenizer, digest, image, run_lengths
+from tests.oracles.families import FAMILIES, digest, run_lengths
 from tests.support.families import golden
-from tests.support.pictures import encode
+from tests.support.served import conversation, write_model
 
 # Inkling renders its own prompts, without a template.
 TEMPLATED = [name for name in FAMILIES if not name.startswith("inkling")]
 SIZES = [[[57, 83]], [[57, 83], [300, 140], [140, 300]]]
-
-
-def write_model(family: Family, directory):
-    tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=build_tokenizer(family),
-        extra_special_tokens=dict(family.attributes),
-        pad_token="unused299",
-    )
-    tokenizer.save_pretrained(directory)
-    files = {
-        "config.json": {"architectures": [family.architecture], **family.config},
-        "preprocessor_config.json": dict(family.image),
-        "processor_config.json": dict(family.processor),
-    }
-    for name, value in files.items():
-        (directory / name).write_text(json.dumps(value))
-    (directory / "chat_template.jinja").write_text(
-        "{% for message in messages %}{% for part in message.content %}"
-        "{% if part.type == 'image' %}" + family.slot + "{% else %}{{ part.text }}{% endif %}"
-        "{% endfor %}{% endfor %}"
-    )
-    return directory
 
 
 @pytest.fixture(scope="module", params=TEMPLATED)
@@ -62,16 +30,6 @@ def served(request, tmp_path_factory):
     preprocessor = Preprocessor(Config(device="cpu"), {name: model}, backend.select("cpu"))
     yield name, preprocessor
     preprocessor.close()
-
-
-def conversation(sizes) -> Conversation:
-    """The oracle's prompt as parts of one message."""
-    parts: list = [TextPart("a\n")]
-    for index, size in enumerate(sizes):
-        parts.append(ImagePart(MediaSource(SourceKind.DATA, encode(Image.fromarray(image(tuple(size)))))))
-        if index % 2:
-            parts.append(TextPart("\n b"))
-    return Conversation((Message(Role.USER, (*parts, TextPart("\nz"))),))
 
 
 def ask(preprocessor, sizes, **output):

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from patchloom_kernels.layout import Parity, PatchLayout, Piece
 from patchloom_kernels.normalize import NormalizeFormula, NormalizeTable
 
@@ -135,17 +136,20 @@ def tile_canvas(size: Size, side: int, most: int, largest: bool) -> tuple[int, i
 
     Scales are compared in float32, as get_best_fit in transformers' models/llama4 does.
     """
-    grids = _grids(most)
-    scales = [
-        min(np.float32(count * side) / np.float32(own) for count, own in zip(grid, size, strict=True))
-        for grid in grids
-    ]
-    enlarging = [scale for scale in scales if scale >= 1]
-    chosen = max(scales) if largest or not enlarging else min(enlarging)
+    grids, sides = _grids(most), _sides(most, side)
+    scales = (sides / np.array(size, np.float32)).min(axis=1)
+    enlarging = scales[scales >= 1]
+    chosen = scales.max() if largest or not len(enlarging) else enlarging.min()
     return min(
-        (grid for grid, scale in zip(grids, scales, strict=True) if scale == chosen),
+        (grids[index] for index in np.flatnonzero(scales == chosen)),
         key=lambda grid: grid[0] * grid[1],
     )
+
+
+@cache
+def _sides(most: int, side: int) -> npt.NDArray[np.float32]:
+    """Height and width of the canvas of every grid, float32 [grids, 2]."""
+    return np.array(_grids(most), np.float32) * np.float32(side)
 
 
 @cache
