@@ -105,7 +105,10 @@ class AsyncClient:
 
     async def get_model(self, name: str = "") -> pb.Model:
         """One served model."""
-        return (await self._call(self._stub.GetModel, pb.GetModelRequest(name=name), None)).model
+        answer: pb.GetModelResponse = await self._call(
+            self._stub.GetModel, pb.GetModelRequest(name=name), None
+        )
+        return answer.model
 
     async def list_models(self) -> tuple[pb.Model, ...]:
         """All served models."""

@@ -167,6 +167,9 @@ class Arena:
             return None
         segment = min(fitting, key=lambda s: (s.capacity, -s.since))
         self._idle.remove(segment)
+        if os.fstat(segment.fd).st_nlink == 0:  # a reader unlinked what is not its own
+            self._drop(segment)
+            return self._reuse(capacity, namespace)
         return segment
 
     def _create(self, capacity: int, namespace: str) -> Segment:
