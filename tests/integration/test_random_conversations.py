@@ -141,6 +141,7 @@ def control_ids(pipeline, response):
     return [t for p, t in enumerate(response.token_ids) if t in control and p not in inside]
 
 
+@pytest.mark.timeout(300 if EXAMPLES <= 300 else 0)
 def test_random_conversations_keep_the_contract(pipeline, served):
     words = words_of(pipeline)
 
