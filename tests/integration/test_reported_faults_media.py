@@ -294,3 +294,17 @@ def test_a_checkerboard_is_antialiased(tmp_path, parity):  # pytorch/vision#2950
     seen = picture_of(response)
     assert seen.shape == (8, 8, 3)
     assert set(np.unique(seen)) <= {127, 128}
+
+
+def test_many_images_come_back_in_the_order_they_were_sent(qwen):  # sgl-project/sglang#33409
+    pictures = [Picture(1400 if n < 2 else 28 + n, 28 + n, (n + 1, n + 1, n + 1)) for n in range(64)]
+    response = run(qwen, *(one.data for one in pictures))
+    assert [colours(response, n) for n in range(64)] == [[list(one.colour)] for one in pictures]
+    assert [item.size.height for item in response.items] == [one.height for one in pictures]
+
+
+def test_tiles_are_counted_by_the_plan_that_cuts_them(tmp_path):  # vllm-project/vllm#7996
+    with Pipeline(write_checkpoint(Served("internvl", "internvl_chat"), tmp_path)) as pipeline:
+        response = run(pipeline, Picture(896, 1344, (9, 90, 200)).data)
+    assert response.items[0].token_count == 7 * 256 == 1792
+    assert response.tensors["pixel_values"].shape[0] == 7
