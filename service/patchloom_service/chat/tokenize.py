@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import tokenizers
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 
 from patchloom_service.chat.twins import trie_pattern
 
@@ -216,7 +217,7 @@ def _load(directory: Path) -> Any:
         loaded = transformers.AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False, use_fast=True
         )
-    except (ValueError, KeyError, OSError):
+    except (ValueError, KeyError, OSError, StrictDataclassError):
         if not (directory / "tokenizer.json").is_file():
             raise
         loaded = transformers.PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)

@@ -224,6 +224,12 @@ def test_a_directory_without_a_tokenizer_is_refused(tmp_path):
         Tokenizer.load(tmp_path / "none")
 
 
+def test_a_config_that_transformers_does_not_take_leaves_the_tokenizer_loadable(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2_5_vl", "image_token_id": null}')
+    raw = byte_tokenizer(merges=MERGES)
+    assert Tokenizer.load(save_tokenizer(raw, tmp_path)).encode("end") == raw.encode("end").ids
+
+
 def test_truncation_of_the_checkpoint_cuts_no_prompt(tmp_path):
     raw = byte_tokenizer()
     raw.enable_truncation(3)
