@@ -43,7 +43,7 @@ def _row(source: Any, at: int, size: int) -> Any:
 
 @njit(nogil=True)
 def blend_rows(
-    source: Any, start: int, pitch: int, ring: int, first: int, weights: Any, total: Any, out: Any
+    source: Any, start: Any, pitch: int, ring: int, first: int, weights: Any, total: Any, out: Any
 ) -> None:
     """One output row of the vertical pass: `out` [bytes] from the rows `first` onwards.
 
@@ -104,7 +104,7 @@ def _four(source: Any, at: Any) -> Any:
 
 
 @njit(nogil=True)
-def turn(source: Any, start: int, pitch: int, step: int, width: int, rows: int, tile: Any) -> None:
+def turn(source: Any, start: Any, pitch: int, step: int, width: int, rows: int, tile: Any) -> None:
     """Turn `rows` rows of `width` pixels on their side: `tile` [width + padding, ROWS] uint32.
 
     Row y begins at byte `start + y * pitch` of the flat `source`; pixels are `step` (3 or 4) bytes.
@@ -131,7 +131,7 @@ def widen(source: Any, step: int, words: Any) -> None:
 
 @njit(nogil=True)
 def blend_columns(
-    tile: Any, first: Any, weights: Any, total: Any, block: Any, words: Any, out: Any, out_row: int
+    tile: Any, first: Any, weights: Any, total: Any, block: Any, words: Any, out: Any, out_row: Any
 ) -> None:
     """The horizontal pass of one tile, turned back: ROWS rows of `out` [rows, width] uint32.
 
@@ -265,11 +265,6 @@ def _columns_of_source(row: int, source: Source, horizontal: Axis, scratch: Any)
     """Horizontal pass of the ROWS source rows from `row` on, into the ring."""
     start, count = source.start + row * source.pitch, min(ROWS, source.rows - row)
     turn(source.flat, start, source.pitch, source.step, source.columns, count, scratch.tile)
-    _columns_of_tile(row % scratch.ring_words.shape[0], horizontal, scratch)
-
-
-@njit(nogil=True)
-def _columns_of_tile(ring_row: int, horizontal: Axis, scratch: Any) -> None:
     blend_columns(
         scratch.tile_bytes,
         horizontal.first,
@@ -278,7 +273,7 @@ def _columns_of_tile(ring_row: int, horizontal: Axis, scratch: Any) -> None:
         scratch.block,
         scratch.block_words,
         scratch.ring_words,
-        ring_row,
+        row % scratch.ring_words.shape[0],
     )
 
 
@@ -290,7 +285,7 @@ def _rows_of_ring(at: int, vertical: Axis, scratch: Any) -> None:
         scratch.words[:] = scratch.ring_words[first % ring]
     else:
         weights = vertical.weights[at]
-        blend_rows(scratch.ring, 0, size, ring, first, weights, scratch.total, scratch.line)
+        blend_rows(scratch.ring, np.int64(0), size, ring, first, weights, scratch.total, scratch.line)
 
 
 @njit(nogil=True)
@@ -313,8 +308,17 @@ def _both_of_source(row: int, source: Source, vertical: Axis, horizontal: Axis, 
     for y in range(count):
         line = scratch.tall[y * pitch : (y + 1) * pitch]
         _rows_of_source(row + y, source, vertical, scratch.total, line)
-    turn(scratch.tall, 0, pitch, source.step, source.columns, count, scratch.tile)
-    _columns_of_tile(0, horizontal, scratch)
+    turn(scratch.tall, np.int64(0), pitch, source.step, source.columns, count, scratch.tile)
+    blend_columns(
+        scratch.tile_bytes,
+        horizontal.first,
+        horizontal.weights,
+        scratch.lane_total,
+        scratch.block,
+        scratch.block_words,
+        scratch.ring_words,
+        np.int64(0),
+    )
 
 
 LOOKUP, DIVIDE, MULTIPLY = 0, 1, 2
@@ -391,16 +395,6 @@ def fill_row(entries: Any, pad: Any, band: Any, pitch: int, begin: int, end: int
 
 
 @njit(nogil=True)
-def patch_starts(patch_row: int, merge: int, start: int, to_patch: int, starts: Any) -> None:
-    """Where each patch of one row of patches begins: patches of a merge group stand together."""
-    across = starts.shape[0]
-    for column in range(across):
-        group = patch_row // merge * (across // merge) + column // merge
-        number = (group * merge + patch_row % merge) * merge + column % merge
-        starts[column] = start + number * to_patch
-
-
-@njit(nogil=True)
 def cut(
     band: Any,
     pitch: int,
@@ -414,35 +408,47 @@ def cut(
 ) -> None:
     """Write the first `height` rows of a band, which lie within one row of patches, to their places.
 
-    `band` is flat [3, rows, columns] with `pitch` elements a channel, `starts` is what `patch_starts`
-    wrote, `offset` leads to the band within a patch, and `strides` int64 [5] along patch, channel,
-    copy, y and x of the flat `out`.
+    `band` is flat [3, rows, columns] with `pitch` elements a channel, `starts` int64 [patches across]
+    is where patches begin, `offset` leads to the band within a patch, and `strides` int64 [5] along
+    patch, channel, copy, y and x of the flat `out`.
     """
-    to_channel, to_copy, to_y, to_x = strides[1], strides[2], strides[3], strides[4]
-    columns = np.uint64(starts.shape[0] * patch_width)
+    to_y, columns = np.uint64(strides[3]), np.uint64(starts.shape[0] * patch_width)
+    in_runs = strides[4] == 1 and patch_width >= EIGHT
     for patch in range(starts.shape[0]):
         for channel in range(3):
             for copy in range(copies):
+                at = np.uint64(starts[patch] + offset + channel * strides[1] + copy * strides[2])
                 source = np.uint64(channel * pitch + patch * patch_width)
-                at = np.uint64(starts[patch] + offset + channel * to_channel + copy * to_copy)
-                for _ in range(height):
-                    if to_x == 1 and patch_width >= EIGHT:
-                        _copy_run(band, source, out, at, patch_width)
-                    else:
-                        _scatter_run(band, source, out, at, patch_width, to_x)
-                    source += columns
-                    at += np.uint64(to_y)
+                if in_runs:
+                    _copy_runs(band, source, columns, out, at, to_y, height, patch_width)
+                else:
+                    to_x = np.uint64(strides[4])
+                    _scatter_runs(band, source, columns, out, at, to_y, to_x, height, patch_width)
 
 
 @njit(nogil=True, forceinline=True)
-def _copy_run(source: Any, i: Any, out: Any, j: Any, count: int) -> None:
+def _copy_runs(band: Any, i: Any, to_row: Any, out: Any, j: Any, to_y: Any, height: int, width: int) -> None:
     """Copy by eights, the last eight overlapping those before: no loop for a remainder."""
-    for _ in range((count - 1) // EIGHT):
-        _copy8(source, i, out, j)
-        i += np.uint64(EIGHT)
-        j += np.uint64(EIGHT)
-    back = np.uint64(-count % EIGHT)
-    _copy8(source, i - back, out, j - back)
+    eights = (width - 1) // EIGHT
+    last = np.uint64(width - EIGHT)
+    for _ in range(height):
+        for eight in range(eights):
+            step = np.uint64(eight * EIGHT)
+            _copy8(band, i + step, out, j + step)
+        _copy8(band, i + last, out, j + last)
+        i += to_row
+        j += to_y
+
+
+@njit(nogil=True)
+def _scatter_runs(
+    band: Any, i: Any, to_row: Any, out: Any, j: Any, to_y: Any, to_x: Any, height: int, width: int
+) -> None:
+    for _ in range(height):
+        for x in range(width):
+            out[j + np.uint64(x) * to_x] = band[i + np.uint64(x)]
+        i += to_row
+        j += to_y
 
 
 @njit(nogil=True, forceinline=True)
@@ -458,14 +464,6 @@ def _copy8(source: Any, i: Any, out: Any, j: Any) -> None:
     out[j + np.uint64(6)], out[j + np.uint64(7)] = g, h
 
 
-@njit(nogil=True, forceinline=True)
-def _scatter_run(source: Any, i: Any, out: Any, j: Any, count: int, step: int) -> None:
-    for _ in range(count):
-        out[j] = source[i]
-        i += np.uint64(1)
-        j += np.uint64(step)
-
-
 @njit(nogil=True, cache=True)
 def run_job(
     mode: int,
@@ -476,9 +474,8 @@ def run_job(
     values: Values,
     pad: Any,
     sizes: Any,  # [canvas height, canvas width, patch height, patch width]
-    merge: int,
+    starts: Any,  # int64 [patches down, patches across]
     copies: int,
-    start: int,
     strides: Any,
     out: Any,
 ) -> None:
@@ -487,10 +484,8 @@ def run_job(
     scratch = scratch_for(mode, source, vertical, horizontal)
     pitch = min(BAND, patch_height) * width
     band = np.empty(3 * pitch, values.entries.dtype)
-    starts = np.empty(width // patch_width, np.int64)
-    done = 0
+    done: Any = np.int64(0)  # a literal 0 would compile finish_row a second time
     for patch_row in range(height // patch_height):
-        patch_starts(patch_row, merge, start, strides[0], starts)
         for band_top in range(0, patch_height, BAND):
             rows = min(BAND, patch_height - band_top)
             for y in range(rows):
@@ -504,4 +499,4 @@ def run_job(
                 normalize_row(scratch.words, values, band, pitch, begin + left)
                 fill_row(values.entries, pad, band, pitch, begin + right, end)
             offset = band_top * strides[3]
-            cut(band, pitch, rows, patch_width, starts, offset, copies, strides, out)
+            cut(band, pitch, rows, patch_width, starts[patch_row], offset, copies, strides, out)

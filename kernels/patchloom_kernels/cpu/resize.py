@@ -115,12 +115,19 @@ def _run(source: NDArray[np.uint8], job: Job, values: Values, out: NDArray[Any],
         values,
         np.array(piece.pad, np.int64),
         np.array([*piece.canvas, *piece.layout.patch], np.int64),
-        piece.layout.merge,
+        _starts(job),
         piece.layout.temporal,
-        job.start,
         np.array(steps, np.int64),
         out,
     )
+
+
+def _starts(job: Job) -> NDArray[np.int64]:
+    """Where patches begin, [down, across]; those of a merge group stand together."""
+    (down, across), merge = job.piece.grid, job.piece.layout.merge
+    order = np.arange(down * across).reshape(down // merge, across // merge, merge, merge)
+    raster = order.transpose(0, 2, 1, 3).reshape(down, across)
+    return job.start + raster * job.strides.row
 
 
 def _window(piece: Piece, axis: int, parity: Parity) -> tuple[tuple[int, int], Axis]:
