@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from patchloom_proto import preprocess_pb2 as pb
 
-from patchloom_client.cuda import map_cuda
+from patchloom_client.cuda import CudaMemory, map_cuda
 from patchloom_client.shm import map_segment
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of a response. `array` is a read-only view, C order; bfloat16 is held as its uint16 bits."""
+    """A tensor of a response. `array` is a read-only view, C order; bfloat16 is held as its uint16 bits.
+
+    A tensor in CUDA memory has a `CudaMemory` for an array, which `torch` takes as it is.
+    """
 
     name: str
     dtype: str
@@ -59,6 +62,9 @@ class Tensor:
 
         import torch
 
+        if isinstance(self.array, CudaMemory):
+            shared = torch.as_tensor(self.array, device="cuda")
+            return shared.view(torch.bfloat16) if self.dtype == "bfloat16" else shared
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             tensor = torch.from_numpy(self.array)
@@ -198,7 +204,8 @@ def _tensor(
     shape: tuple[int, ...] = tuple(data.shape)
     payload = data.WhichOneof("payload")
     if payload == "handle" and data.handle.HasField("cuda_ipc"):
-        return Tensor(name, dtype, map_cuda(data.handle, kind, shape), _expansion(data))
+        device: Any = map_cuda(data.handle, kind, shape)
+        return Tensor(name, dtype, device, _expansion(data))
     content: Any = data.inline
     offset = 0
     if payload == "handle":

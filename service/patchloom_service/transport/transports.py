@@ -1,6 +1,7 @@
 """The transports of a server: which one a response takes, and the leases over all of them."""
 
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from patchloom_service.buffers import BufferPool
 from patchloom_service.config import Config
 from patchloom_service.errors import FailedPrecondition, OutOfMemory
+from patchloom_service.transport.cuda_ipc import CudaBindings, CudaDelivery, CudaDriver, CudaPool
 from patchloom_service.transport.inline import InlineDelivery
 from patchloom_service.transport.leases import Handle, LeaseKey, Leases, Owner
 from patchloom_service.transport.shared_delivery import SharedDelivery
@@ -47,7 +49,8 @@ class Delivery(Protocol):
 class Transports:
     """All transports of one server; `sweep` is to be called every second or so."""
 
-    def __init__(self, config: Config, pool: BufferPool) -> None:
+    def __init__(self, config: Config, pool: BufferPool, cuda: CudaDriver | None = None) -> None:
+        """`cuda` replaces the driver that `config.cuda_ipc_bytes` asks for."""
         self._pool = pool
         self._inline_fallback = config.shm_fallback == "inline"
         try:
@@ -55,7 +58,8 @@ class Transports:
         except OSError as error:
             log.warning("no shared memory: %s", error)
             self._arena = None
-        instance = "" if self._arena is None else self._arena.instance
+        self._cuda = _cuda_pool(config, cuda)
+        instance = secrets.token_hex(16) if self._arena is None else self._arena.instance
         self.leases = Leases(instance, config.lease_time)
         self._namespace_id = "" if self._arena is None else namespace_id()
 
@@ -66,9 +70,11 @@ class Transports:
                 return InlineDelivery(self._pool)
             case Transport.SHARED_MEMORY:
                 return self._shared(namespace, owner, output.lease_time)
+            case Transport.CUDA_IPC if self._cuda is not None:
+                return CudaDelivery(self._cuda, self._pool, self.leases, namespace, owner, output.lease_time)
             case Transport.CUDA_IPC:
                 raise FailedPrecondition(
-                    "this server has no CUDA device; use shared_memory", "output.transport"
+                    "this server has no CUDA memory for executors; use shared_memory", "output.transport"
                 )
 
     def _shared(self, namespace: str, owner: Owner | None, seconds: float | None) -> Delivery:
@@ -94,12 +100,16 @@ class Transports:
         self.leases.sweep()
         if self._arena is not None:
             self._arena.sweep()
+        if self._cuda is not None:
+            self._cuda.sweep()
 
     def close(self) -> None:
         """Ends every lease and unlinks all memory; who maps it keeps it."""
         self.leases.close()
         if self._arena is not None:
             self._arena.close()
+        if self._cuda is not None:
+            self._cuda.close()
 
     def gauges(self) -> Mapping[str, float]:
         """What is held now and what became of the leases, by metric name."""
@@ -109,8 +119,22 @@ class Transports:
         }
         for how, count in self.leases.endings.items():
             values[f"patchloom_leases_{how.value}_total"] = count
+        if self._cuda is not None:
+            values["patchloom_cuda_bytes"] = self._cuda.used
         if self._arena is not None:
             values["patchloom_shm_bytes"] = self._arena.used
             values["patchloom_shm_idle_bytes"] = self._arena.idle
             values["patchloom_shm_readers"] = self._arena.readers()
         return values
+
+
+def _cuda_pool(config: Config, driver: CudaDriver | None) -> CudaPool | None:
+    """The pool that the settings ask for; ValueError where there is no CUDA to make it of."""
+    if not config.cuda_ipc_bytes:
+        return None
+    try:
+        return CudaPool(driver or CudaBindings(), config.cuda_ipc_bytes)
+    except (ImportError, OSError) as error:
+        raise ValueError(
+            f"cuda_ipc_bytes needs a CUDA device and the package cuda-bindings: {error}"
+        ) from error
