@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from patchloom_client.protocols import PROTOCOLS
-from patchloom_proto import preprocess_pb2 as pb
 from patchloom_service.config import Config
 from patchloom_service.loading import load_model
 from patchloom_service.media.storage import prepare_process
@@ -24,7 +22,7 @@ from patchloom_service.wire import read_request
 
 from bench.checkpoints import ROOT, build_checkpoint
 from bench.table import Row
-from bench.workloads import EncodedImage
+from bench.workloads import EncodedImage, request_of
 
 ORACLES = ROOT / ".venv-oracles" / "bin" / "python"
 PEERS = {"pil": (sys.executable, "pillow13"), "torchvision": (str(ORACLES), "aten_u8")}
@@ -79,7 +77,7 @@ async def _ours(
     preprocessor = Preprocessor(config, {"bench": model}, backend.select("cpu"))
     results = []
     for image in images:
-        request = read_request(_request(image))
+        request = read_request(request_of([image.data]))
         first = await preprocessor.preprocess(request)
         digest = hashlib.sha256(first.tensors["pixel_values"].array.tobytes()).hexdigest()
         preprocessor.recycle(first)
@@ -92,9 +90,3 @@ async def _ours(
         results.append((times, digest))
     preprocessor.close()
     return results
-
-
-def _request(image: EncodedImage) -> pb.PreprocessRequest:
-    request = PROTOCOLS["normalized"]({"messages": [{"role": "user", "content": "look"}]})
-    request.conversation.messages[0].content.add().image.source.data = image.data
-    return request

@@ -13,11 +13,17 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One comparison: seconds of ours and of the peer in the same run."""
+    """One comparison: seconds, or another unit, of ours and of the peer in the same run.
+
+    `least` is the ratio that is promised; `scale` and `unit` are for printing.
+    """
 
     name: str
     ours: Sequence[float]
     theirs: Sequence[float]
+    least: float | None = None
+    scale: float = 1000.0
+    unit: str = "ms"
 
     @property
     def ratio(self) -> float:
@@ -34,14 +40,19 @@ def spread(times: Sequence[float]) -> tuple[float, float, float]:
 
 
 def show(rows: Sequence[Row]) -> str:
-    """The table as text; milliseconds as p20/p50/p80."""
-    lines = [f"{'what':<44} {'ours ms':>22} {'peer ms':>24} {'ratio':>7}"]
+    """The table as text: p20/p50/p80 of both sides, the ratio of the medians and the promised one."""
+    lines = [f"{'what':<52} {'ours':>24} {'peer or limit':>24} {'ratio':>8} {'target':>8}"]
     for row in rows:
-        ours, theirs = (
-            "/".join(f"{1000 * value:.1f}" for value in spread(times)) for times in (row.ours, row.theirs)
-        )
-        lines.append(f"{row.name:<44} {ours:>22} {theirs:>24} {row.ratio:>6.1f}x")
+        ours, theirs = (_figures(row, times) for times in (row.ours, row.theirs))
+        target = "" if row.least is None else f"{row.least:.4g}x"
+        missed = "" if row.least is None or row.ratio >= row.least else "  missed"
+        lines.append(f"{row.name:<52} {ours:>24} {theirs:>24} {row.ratio:>7.1f}x {target:>8}{missed}")
     return "\n".join(lines)
+
+
+def _figures(row: Row, values: Sequence[float]) -> str:
+    found = spread(values) if len(values) > 1 else values
+    return "/".join(f"{row.scale * value:.1f}" for value in found) + f" {row.unit}"
 
 
 def append(name: str, rows: Sequence[Row], version: str) -> None:

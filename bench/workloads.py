@@ -1,9 +1,12 @@
 """Deterministic inputs for benchmarks: photo-like and screenshot-like pictures, encoded."""
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from patchloom_client.protocols import PROTOCOLS
+from patchloom_proto import preprocess_pb2 as pb
 from PIL import Image, ImageDraw, ImageFont
 
 SIZES = {"480p": (480, 640), "1080p": (1080, 1920), "12MP": (3000, 4000)}
@@ -65,3 +68,11 @@ def single_images() -> list[EncodedImage]:
             found.append(EncodedImage(f"{name} PNG photo", encode(photo(height, width), "PNG")))
             found.append(EncodedImage(f"{name} WebP photo", encode(photo(height, width), "WEBP")))
     return found
+
+
+def request_of(images: Sequence[bytes], text: str = "look") -> pb.PreprocessRequest:
+    """One user message with a text and images."""
+    request = PROTOCOLS["normalized"]({"messages": [{"role": "user", "content": text}]})
+    for data in images:
+        request.conversation.messages[0].content.add().image.source.data = data
+    return request

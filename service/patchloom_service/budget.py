@@ -20,18 +20,23 @@ class ByteBudget:
     @asynccontextmanager
     async def hold(self, size: int) -> AsyncIterator[None]:
         """Holds `size` bytes for the time of the block; OutOfMemory if they could never be had."""
+        await self.take(size)
+        try:
+            yield
+        finally:
+            self.give(size)
+
+    def give(self, size: int) -> None:
+        """Gives back what `take` took."""
+        self._free += size
+        self._wake()
+
+    async def take(self, size: int) -> None:
+        """Waits for `size` bytes, which are the caller's until `give`; OutOfMemory as for `hold`."""
         if size > self._max_bytes:
             raise OutOfMemory(
                 f"the request needs {size} bytes; at most {self._max_bytes} are allowed in work"
             )
-        await self._acquire(size)
-        try:
-            yield
-        finally:
-            self._free += size
-            self._wake()
-
-    async def _acquire(self, size: int) -> None:
         head = self._waiting[0] if self._waiting else None
         if size <= self._free and (head is None or head.overtaken < self._max_overtakes):
             if head is not None:

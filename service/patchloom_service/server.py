@@ -10,14 +10,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from patchloom_kernels import backend
 from patchloom_proto import preprocess_pb2 as pb
-from patchloom_proto import preprocess_pb2_grpc as rpc
 
 from patchloom_service.config import Config
 from patchloom_service.metrics import Metrics
 from patchloom_service.metrics_server import MetricsServer
 from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.served import ServedModel
-from patchloom_service.servicer import PreprocessServicer
+from patchloom_service.servicer import PreprocessServicer, add_to_server
 from patchloom_service.transport.transports import Transports
 
 log = logging.getLogger("patchloom")
@@ -42,7 +41,7 @@ class Server:
 
     async def start(self) -> int:
         """Serves from now on. OSError where the address cannot be bound."""
-        rpc.add_PreprocessServiceServicer_to_server(self._servicer, self._server)
+        add_to_server(self._servicer, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)

@@ -13,6 +13,7 @@ from patchloom_proto import preprocess_pb2 as pb
 from patchloom_proto import preprocess_pb2_grpc as rpc
 
 from patchloom_service import errors
+from patchloom_service.budget import ByteBudget
 from patchloom_service.config import Config
 from patchloom_service.metrics import Metrics
 from patchloom_service.preprocessor import Preprocessor
@@ -20,11 +21,12 @@ from patchloom_service.result import Result
 from patchloom_service.stream import Stream, StreamTools
 from patchloom_service.transport.leases import Owner
 from patchloom_service.transport.transports import Transports
+from patchloom_service.types import Transport
 from patchloom_service.wire import (
-    carry_handles,
     read_lease,
     read_request,
     read_seconds,
+    serialize_response,
     write_model,
     write_response,
 )
@@ -86,6 +88,21 @@ def rich_status(error: errors.PatchloomError) -> status_pb2.Status:
     return status_pb2.Status(code=code, message=str(error)[:1024], details=packed)
 
 
+def add_to_server(servicer: "PreprocessServicer", server: grpc.aio.Server) -> None:
+    """Registers all methods; the handler found first wins, and ours of Preprocess answers in bytes.
+
+    Serializing hundreds of megabytes on the event loop would stop it; a worker has done it before.
+    """
+    preprocess = grpc.unary_unary_rpc_method_handler(
+        servicer.Preprocess, request_deserializer=pb.PreprocessRequest.FromString
+    )
+    service = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler(service, {"Preprocess": preprocess}),)
+    )
+    rpc.add_PreprocessServiceServicer_to_server(servicer, server)
+
+
 class PreprocessServicer(rpc.PreprocessServiceServicer):
     """Serves one preprocessor. After `drain` new requests are refused as UNAVAILABLE."""
 
@@ -96,6 +113,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self._transports = transports
         self._metrics = metrics
         self._timeout = config.request_timeout
+        self._most_unsent = config.max_inflight_bytes
+        self._unsent = ByteBudget(self._most_unsent)
         self._draining = False
         self._streams: set[Stream] = set()
         self._stream_tools = StreamTools(
@@ -112,9 +131,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         for stream in self._streams:
             stream.drain()
 
-    async def Preprocess(
-        self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext
-    ) -> pb.PreprocessResponse:
+    async def Preprocess(self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext) -> bytes:
+        """The serialized pb.PreprocessResponse."""
         return await self._answer("Preprocess", context, lambda: self._preprocess(request, context))
 
     async def CountTokens(
@@ -182,22 +200,31 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
 
         return await self._answer("RenewLeases", context, renew)
 
-    async def _preprocess(
-        self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext
-    ) -> pb.PreprocessResponse:
+    async def _preprocess(self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext) -> bytes:
         parsed = await asyncio.to_thread(read_request, request)
         delivery = self._transports.delivery(parsed.output, parsed.namespace, _owner(context))
         sent = False
         try:
-            result = await self._preprocessor.preprocess(parsed, delivery)
+            with self._preprocessor.admitted():
+                prepared = await self._preprocessor.prepare(parsed)
+                if parsed.output.transport is Transport.INLINE:
+                    await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
+                result = await self._preprocessor.pixels(prepared, delivery)
             self._count_stages(result)
             delivery.commit()
-            carry = carry_handles(delivery.handle)
-            response = await asyncio.to_thread(write_response, result, carry, delivery.fell_back)
+            response = await asyncio.to_thread(
+                serialize_response, result, delivery.handle, delivery.fell_back
+            )
             sent = True
         finally:
             delivery.close(sent)
         return response
+
+    async def _hold_until_sent(self, size: int, context: grpc.aio.ServicerContext) -> None:
+        """Waits until unsent responses leave room for one more, in gRPC's memory and in ours."""
+        held = min(2 * size, self._most_unsent)
+        await self._unsent.take(held)
+        context.add_done_callback(lambda _: self._unsent.give(held))
 
     async def _count(self, request: pb.CountTokensRequest) -> pb.CountTokensResponse:
         parsed = await asyncio.to_thread(read_request, request.request)

@@ -14,6 +14,8 @@ from patchloom_service.result import BoundItem, Counters, Result, Tensor
 from patchloom_service.served import ServedModel
 from patchloom_service.strict_json import parse_json, parse_object
 from patchloom_service.transport.leases import CudaLocation, Handle, LeaseKey, SharedLocation
+from patchloom_service.transport.message import Part as Bytes
+from patchloom_service.transport.message import join
 from patchloom_service.types import (
     AudioPart,
     Conversation,
@@ -275,6 +277,18 @@ def carry_inline(name: str, tensor: Tensor, message: pb.TensorData) -> None:
     message.inline = np.ascontiguousarray(tensor.array).reshape(-1).view(np.uint8).tobytes()
 
 
+def carry_apart(announced: list[tuple[str, Tensor]], least: int = 1 << 16) -> Carry:
+    """Leaves the content of tensors above `least` bytes out and collects them; the others go inline."""
+
+    def carry(name: str, tensor: Tensor, message: pb.TensorData) -> None:
+        if tensor.array.nbytes <= least:
+            carry_inline(name, tensor, message)
+        else:
+            announced.append((name, tensor))
+
+    return carry
+
+
 def carry_handles(find: Callable[[npt.NDArray[Any]], Handle | None], rest: Carry = carry_inline) -> Carry:
     """A handle for each tensor that `find` knows a place of; the others go by `rest`."""
 
@@ -373,6 +387,50 @@ def write_response(
     for name, tensor in result.tensors.items():
         _tensor(name, tensor, response.tensors[name], carry)
     return response
+
+
+def serialize_response(
+    result: Result, find: Callable[[npt.NDArray[Any]], Handle | None], fell_back: bool = False
+) -> bytes:
+    """The serialized response, handles for the tensors that `find` knows a place of.
+
+    The content of large tensors is copied once, into the result; a message in between would hold it too.
+    """
+    apart: list[tuple[str, Tensor]] = []
+    response = write_response(result, carry_handles(find, carry_apart(apart)), fell_back)
+    parts: list[Bytes] = []
+    for name, tensor in apart:
+        parts += [_head_of(name, response.tensors[name], tensor.array.nbytes), tensor.array]
+        del response.tensors[name]
+    return join([response.SerializeToString(), *parts])
+
+
+_TENSORS_FIELD = pb.PreprocessResponse.DESCRIPTOR.fields_by_name["tensors"].number
+_INLINE_FIELD = pb.TensorData.DESCRIPTOR.fields_by_name["inline"].number
+
+
+def _head_of(name: str, data: pb.TensorData, size: int) -> bytes:
+    """An entry of the response's `tensors` up to its last bytes, which are the content.
+
+    protobuf.dev/programming-guides/encoding: a map entry is a message of key (1) and value (2).
+    """
+    value = data.SerializeToString() + _length_delimited(_INLINE_FIELD, size)
+    key = name.encode()
+    entry = _length_delimited(1, len(key)) + key + _length_delimited(2, len(value) + size) + value
+    return _length_delimited(_TENSORS_FIELD, len(entry) + size) + entry
+
+
+def _length_delimited(number: int, size: int) -> bytes:
+    return _varint(number << 3 | 2) + _varint(size)
+
+
+def _varint(value: int) -> bytes:
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    groups.append(value)
+    return bytes(groups)
 
 
 def _tensor(name: str, tensor: Tensor, message: pb.TensorData, carry: Carry) -> None:
