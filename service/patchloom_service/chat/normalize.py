@@ -111,7 +111,8 @@ def _hides_media(value: Json) -> bool:
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            if item.get("type") in _MEDIA_KEYS or "image_url" in item:
+            kind = item.get("type")
+            if (isinstance(kind, str) and kind in _MEDIA_KEYS) or "image_url" in item:
                 return True
             stack.extend(item.values())
         elif isinstance(item, list):

@@ -70,6 +70,12 @@ def test_media_inside_a_structured_part_is_refused(hidden):
         normalized(calls("a"), result("a", StructuredPart(hidden)))
 
 
+@pytest.mark.parametrize("kind", [["string", "null"], {"any": 1}, None, 3])
+def test_a_structured_part_may_hold_a_json_schema(kind):
+    part = StructuredPart([{"type": kind, "text": "x"}])
+    assert normalized(calls("a"), result("a", part))[1].content == (part,)
+
+
 def test_a_tool_result_takes_the_name_of_its_latest_call():
     messages = normalized(calls("a", name="old"), calls("a", name="new"), result("a"), result("b"))
     assert [message.name for message in messages[2:]] == ["new_a", ""]
