@@ -96,6 +96,14 @@ def models_table() -> tuple[Row, ...]:
             "image rule as published; not compared with the model's own code",
         ),
         Row(
+            "Intern-S1",
+            (),
+            "none: transformers has no such model",
+            "-",
+            {"-": ""},
+            "not served: remote code; other servers give it the image rule of InternVL3",
+        ),
+        Row(
             "Inkling (images)",
             (inkling.ARCHITECTURE,),
             "InklingProcessor",

@@ -10,6 +10,7 @@ from patchloom_kernels.cpu.resize import resize_patchify
 from patchloom_kernels.layout import Parity
 from patchloom_kernels.normalize import Dtype
 from patchloom_service.errors import InvalidMessage, SizeRefused
+from patchloom_service.models import qwen2_vl
 from patchloom_service.models.image_config import ConfigRefused
 from patchloom_service.types import ImageOptions
 from PIL import Image
@@ -29,6 +30,7 @@ from tests.support.families import (
     assert_slices_cover,
     build,
     cases,
+    checkpoint,
     expanded,
     plans_of,
     tensors_of,
@@ -213,3 +215,14 @@ def test_sizes_are_those_of_transformers(size, case):
             plans_of(build(name), [size])
         return
     assert plans_of(build(name), [size])[0].resized == want
+
+
+def test_intern_s1_pro_is_taken_where_it_names_the_image_processor():
+    made = replace(checkpoint("qwen3_vl"), config={"architectures": ["InternS1ProForConditionalGeneration"]})
+    spec = qwen2_vl.build(made)
+    assert spec.family == "intern_s1_pro"
+    assert plans_of(spec, [(480, 640)]) == plans_of(build("qwen3_vl"), [(480, 640)])
+    with pytest.raises(ConfigRefused, match="image_processor_type=Other"):
+        qwen2_vl.build(
+            replace(made, image_processor={**FAMILIES["qwen3_vl"].image, "image_processor_type": "Other"})
+        )
