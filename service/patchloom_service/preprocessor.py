@@ -37,7 +37,7 @@ from patchloom_service.types import (
     TextPart,
     TokenPrompt,
 )
-from patchloom_service.workers import Workers
+from patchloom_service.workers import Workers, new_request
 
 
 @dataclass(slots=True)
@@ -117,6 +117,7 @@ class Preprocessor:
                 f"{self._active} requests are waiting or running; try again later", retry_after=1.0
             )
         self._active += 1
+        new_request()
         try:
             yield
         finally:

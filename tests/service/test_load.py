@@ -1,0 +1,83 @@
+"""Requests that end badly under load: they free their memory and their place, and harm nobody."""
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+from patchloom_client import errors
+
+from tests.support.servers import png, request, running
+
+
+@asynccontextmanager
+async def blocked_decoding(server, monkeypatch):
+    """Decoding waits inside until the gate opens."""
+    gate, engine = threading.Event(), server.preprocessor._engine
+    resize = engine._resize
+
+    def slow(*args):
+        gate.wait(20)
+        return resize(*args)
+
+    monkeypatch.setattr(engine, "_resize", slow)
+    try:
+        yield gate
+    finally:
+        gate.set()
+
+
+def free_bytes(server):
+    budget = server.preprocessor._engine._budget
+    unsent = server._servicer._unsent
+    return budget._free == budget._max_bytes and unsent._free == unsent._max_bytes
+
+
+async def settled(condition):
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_cancelled_request_frees_its_memory_and_its_place(monkeypatch):
+    async with running(queue_length=1) as (server, client):
+        await client.preprocess(request(png(1)), timeout=300)
+        async with blocked_decoding(server, monkeypatch):
+            call = asyncio.create_task(client.preprocess(request(png(2)), timeout=300))
+            await settled(lambda: server.preprocessor._active == 1 and not free_bytes(server))
+            with pytest.raises(errors.QueueFull) as refused:
+                await client.preprocess(request(png(1)))
+            assert refused.value.retry_after > 0
+            call.cancel()
+            await settled(lambda: server.preprocessor._active == 0 and free_bytes(server))
+            assert len((await client.preprocess(request(png(1)))).items) == 1
+
+
+async def test_an_expired_request_frees_its_memory_and_its_place(monkeypatch):
+    async with running(queue_length=1) as (server, client):
+        await client.preprocess(request(png(1)), timeout=300)
+        async with blocked_decoding(server, monkeypatch):
+            with pytest.raises(errors.DeadlineExceeded):
+                await client.preprocess(request(png(2)), timeout=0.3)
+            await settled(lambda: server.preprocessor._active == 0 and free_bytes(server))
+            assert len((await client.preprocess(request(png(1)))).items) == 1
+
+
+async def test_one_poisoned_request_among_thirty_two_changes_nothing_for_the_others():
+    async with running(pixel_cache_bytes=0) as (server, client):
+        alone = [await client.preprocess(request(png(seed)), timeout=300) for seed in range(31)]
+        requests = [request(png(seed)) for seed in range(31)]
+        requests.insert(16, request(png(99)[:-40]))
+        answers = await asyncio.gather(
+            *(client.preprocess(made, timeout=300) for made in requests), return_exceptions=True
+        )
+        poisoned = answers.pop(16)
+        assert isinstance(poisoned, errors.InvalidImage)
+        assert poisoned.field_path == "messages[0].content[1]"
+        for one, other in zip(alone, answers, strict=True):
+            assert one.token_ids == other.token_ids
+            assert one.items == other.items
+            assert {n: t.array.tobytes() for n, t in one.tensors.items()} == {
+                n: t.array.tobytes() for n, t in other.tensors.items()
+            }
+        await settled(lambda: free_bytes(server))

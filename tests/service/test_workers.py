@@ -1,0 +1,99 @@
+import asyncio
+import threading
+
+import pytest
+from patchloom_service.config import Config
+from patchloom_service.workers import FairPool, Workers, new_request
+
+
+class Gate:
+    """Keeps the only thread of a pool busy until it opens."""
+
+    def __init__(self, pool):
+        self._open = threading.Event()
+        running = threading.Event()
+        self.first = pool.submit(lambda: (running.set(), self._open.wait(10)))
+        assert running.wait(10)
+
+    def open(self):
+        self._open.set()
+
+
+@pytest.fixture
+def pool():
+    pool = FairPool("test", 1)
+    yield pool
+    pool.close()
+
+
+async def submit(pool, order, name, count):
+    new_request()
+    return [pool.submit(lambda i=i: order.append(f"{name}{i}")) for i in range(count)]
+
+
+async def test_a_small_request_is_not_stuck_behind_a_large_one(pool):
+    order, gate = [], Gate(pool)
+    large = await asyncio.create_task(submit(pool, order, "large", 4))
+    small = await asyncio.create_task(submit(pool, order, "small", 1))
+    gate.open()
+    for future in large + small:
+        await asyncio.wrap_future(future)
+    assert order == ["large0", "small0", "large1", "large2", "large3"]
+
+
+async def test_requests_take_turns_and_the_order_within_each_is_kept(pool):
+    order, gate = [], Gate(pool)
+    futures = []
+    for name in "abc":
+        futures += await asyncio.create_task(submit(pool, order, name, 2))
+    gate.open()
+    for future in futures:
+        await asyncio.wrap_future(future)
+    assert order == ["a0", "b0", "c0", "a1", "b1", "c1"]
+
+
+async def test_a_request_that_comes_late_does_not_get_the_turns_that_it_missed(pool):
+    order = []
+    for future in await asyncio.create_task(submit(pool, order, "early", 5)):
+        await asyncio.wrap_future(future)
+    gate = Gate(pool)
+    first = await asyncio.create_task(submit(pool, order, "first", 3))
+    second = await asyncio.create_task(submit(pool, order, "second", 3))
+    gate.open()
+    for future in first + second:
+        await asyncio.wrap_future(future)
+    assert order[5:] == ["first0", "second0", "first1", "second1", "first2", "second2"]
+
+
+async def test_cancelled_work_is_never_begun_and_leaves_its_place(pool):
+    order, gate = [], Gate(pool)
+    gone = await asyncio.create_task(submit(pool, order, "gone", 3))
+    kept = await asyncio.create_task(submit(pool, order, "kept", 1))
+    for future in gone:
+        asyncio.wrap_future(future).cancel()
+    await asyncio.sleep(0)
+    gate.open()
+    await asyncio.wrap_future(kept[0])
+    assert order == ["kept0"]
+
+
+async def test_an_error_reaches_who_waits_and_the_thread_goes_on(pool):
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wrap_future(pool.submit(lambda: 1 // 0))
+    assert await asyncio.wrap_future(pool.submit(lambda: 7)) == 7
+
+
+async def test_closing_cancels_what_waits():
+    workers = Workers(Config(decode_threads=1))
+    release, running = threading.Event(), threading.Event()
+    first = asyncio.create_task(workers.decode(lambda: (running.set(), release.wait(10))))
+    await asyncio.to_thread(running.wait, 10)
+    second = asyncio.create_task(workers.decode(lambda: "never"))
+    await asyncio.sleep(0.01)
+    closing = asyncio.create_task(asyncio.to_thread(workers.close))
+    await asyncio.sleep(0.01)
+    release.set()
+    await closing
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
