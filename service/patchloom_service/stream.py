@@ -210,3 +210,5 @@ class Stream:
                 raise errors.DeadlineExceeded(
                     f"the client read nothing for {self._tools.config.stream_stall:g} s"
                 ) from error
+            except Exception as error:
+                raise errors.Cancelled("the client went away") from error

@@ -100,7 +100,9 @@ class Arena:
         with self._lock:
             segment = self._reuse(capacity, namespace)
             if segment is None:
-                segment = self._create(capacity, namespace)
+                name = self._reserve(capacity + HEADER_BYTES)
+        if segment is None:
+            segment = self._create(name, capacity, namespace)
         segment.generation += 1
         return segment
 
@@ -172,11 +174,16 @@ class Arena:
             return self._reuse(capacity, namespace)
         return segment
 
-    def _create(self, capacity: int, namespace: str) -> Segment:
-        size = capacity + HEADER_BYTES
+    def _reserve(self, size: int) -> str:
+        """Counts a new segment and names it."""
         self._make_room(size)
+        self._used += size
         self._count += 1
-        name = f"patchloom-{self.instance}.{self._count}"
+        return f"patchloom-{self.instance}.{self._count}"
+
+    def _create(self, name: str, capacity: int, namespace: str) -> Segment:
+        """Makes a reserved segment. Its pages take their time, so the lock is not held."""
+        size = capacity + HEADER_BYTES
         fd = os.open(self._directory / name, _FLAGS | os.O_CREAT | os.O_EXCL, self._mode)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -186,11 +193,16 @@ class Arena:
         except OSError as error:
             self._unlink(name)
             os.close(fd)
+            with self._lock:
+                self._used -= size
             raise OutOfMemory("shared memory is full; try again later", retry_after=1.0) from error
-        self._used += size
         data = np.frombuffer(memory, np.uint8, offset=HEADER_BYTES)
         segment = Segment(name, fd, capacity, data, memory, namespace)
-        self._live[name] = segment
+        with self._lock:
+            self._live[name] = segment
+            if self._closed:  # the server ended while the pages were made
+                self._drop(segment)
+                raise OutOfMemory("the server is shutting down")
         return segment
 
     def _make_room(self, size: int) -> None:
