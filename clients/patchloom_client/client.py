@@ -27,6 +27,7 @@ OWNER_KEY = "patchloom-owner"
 """Metadata that names this process, so that the server sees when it dies."""
 
 _FLUSH_SECONDS = 2.0
+_MAX_METADATA_BYTES = 1 << 20  # an error that names hundreds of missing content keys; gRPC's default is 8 KiB
 
 MAX_MESSAGE_BYTES = 1 << 30
 """Default bound of one message, both ways; the server has its own."""
@@ -59,6 +60,7 @@ class AsyncClient:
             options=[
                 ("grpc.max_receive_message_length", max_message_bytes),
                 ("grpc.max_send_message_length", max_message_bytes),
+                ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.service_config", json.dumps({"loadBalancingConfig": [{load_balancing: {}}]})),
             ],
         )

@@ -12,7 +12,10 @@ from patchloom_client import errors
 
 def typed_error(error: grpc.aio.AioRpcError) -> errors.PatchloomError:
     """The typed error of a failed call."""
-    status = rpc_status.from_call(error)
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:  # gRPC itself gave another code, and its own text counts
+        status = None
     name = error.code().name
     if status is None:
         return errors.error_class("", name)(error.details() or name)

@@ -51,6 +51,11 @@ DOMAIN = "patchloom"
 OWNER_KEY = "patchloom-owner"
 """Metadata by which a caller of this host names its process: <pid>.<start time>.<pid namespace>."""
 
+# A status travels as trailing metadata, three times with its text, escaped and in base64; gRPC's C core
+# refuses more than 8 KiB unless it is told otherwise.
+_TEXT_BYTES = 700
+_PATH_BYTES = 200
+
 _INTERNAL_TEXT = "internal error; the server's log has the details"
 
 
@@ -61,14 +66,13 @@ def status_code(error: errors.PatchloomError) -> grpc.StatusCode:
 
 def rich_status(error: errors.PatchloomError) -> status_pb2.Status:
     """The error as google.rpc.Status with ErrorInfo, BadRequest and RetryInfo details."""
+    path, text = _cut(error.field_path, _PATH_BYTES), _cut(error.message, _TEXT_BYTES)
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)
-    info.metadata["field_path"] = error.field_path
-    info.metadata["message"] = error.message[:1024]
+    info.metadata["field_path"] = path
+    info.metadata["message"] = text
     details: list[Any] = [info]
-    if error.field_path:
-        violation = error_details_pb2.BadRequest.FieldViolation(
-            field=error.field_path, description=error.message[:1024]
-        )
+    if path:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=path, description=text)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
     if isinstance(error, errors.ContentKeyNotFound):
         details.extend(
@@ -85,7 +89,15 @@ def rich_status(error: errors.PatchloomError) -> status_pb2.Status:
         message.Pack(detail)
         packed.append(message)
     code = getattr(code_pb2, status_code(error).name)
-    return status_pb2.Status(code=code, message=str(error)[:1024], details=packed)
+    whole = _cut(f"{path}: {text}" if path else text, _TEXT_BYTES)
+    return status_pb2.Status(code=code, message=whole, details=packed)
+
+
+def _cut(text: str, size: int) -> str:
+    """The text, or its beginning in at most `size` bytes of UTF-8."""
+    if len(text) <= size and len(encoded := text.encode("utf-8", "replace")) <= size:
+        return encoded.decode("utf-8")
+    return text[:size].encode("utf-8", "replace")[: size - 3].decode("utf-8", "ignore") + "..."
 
 
 def add_to_server(servicer: "PreprocessServicer", server: grpc.aio.Server) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 from patchloom_service.errors import InvalidMessage
 from patchloom_service.types import Json
 
-
 DEPTH_MAX = 256
 """How many objects and lists may stand inside each other."""
 

@@ -1,6 +1,7 @@
 """Protobuf to values and back: nothing behind this file sees a message of the contract."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
 
@@ -199,12 +200,17 @@ def _media(part: pb.ContentPart, path: str) -> MediaPart:
     raise InvalidMessage("must be an image or an audio part", path)
 
 
+_CONTENT_KEY = re.compile("[0-9a-f]{64}")
+
+
 def _source(source: pb.MediaSource, path: str) -> MediaSource:
     kind = source.WhichOneof("source")
     if kind is None:
         raise InvalidMessage("missing source; set data, data_uri, url or content_key", f"{path}.source")
     if kind == "data":
         return MediaSource(SourceKind.DATA, data=source.data)
+    if kind == "content_key" and not _CONTENT_KEY.fullmatch(source.content_key):
+        raise InvalidMessage("must be 64 digits 0-9a-f, as a response gives it", f"{path}.source.content_key")
     return MediaSource(SourceKind(kind), text=getattr(source, kind))
 
 

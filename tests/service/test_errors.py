@@ -49,6 +49,15 @@ def test_a_status_never_carries_more_than_a_kibibyte_of_message():
     assert len(rich_status(errors.InvalidImage("x" * 5000)).message) <= 1024
 
 
+@pytest.mark.parametrize("letter", ["x", "é", "界", "🙂"])
+def test_a_status_fits_into_trailing_metadata_whatever_a_request_wrote(letter):
+    status = rich_status(errors.InvalidImage(letter * 5000, "a." + letter * 100_000))
+    escaped = len(status.message.encode()) * 3
+    assert escaped + len(status.SerializeToString()) * 4 // 3 < 8192
+    assert status.message.startswith("a." + letter)
+    assert status.message.endswith("...")
+
+
 def test_an_error_says_where_and_what():
     assert str(errors.InvalidImage("broken", "messages[0].content[1]")) == "messages[0].content[1]: broken"
     assert errors.InvalidImage("broken").at("media[0]").field_path == "media[0]"

@@ -85,6 +85,17 @@ async def test_a_key_only_part_gives_the_same_pixels_and_a_miss_names_all_keys()
         assert caught.value.keys == ("0" * 64, "1" * 64)
 
 
+async def test_a_miss_of_all_keys_that_a_request_may_have_reaches_the_client():
+    keys = tuple(f"{number:064x}" for number in range(256))
+    missing = request()
+    for key in keys:
+        missing.conversation.messages[0].content.add().image.source.content_key = key
+    async with running() as (_, client):
+        with pytest.raises(errors.ContentKeyNotFound) as caught:
+            await client.preprocess(missing)
+    assert caught.value.keys == keys
+
+
 async def test_one_bad_image_among_many_requests_fails_its_own_only():
     async with running() as (_, client):
         requests = [request(png(i)) for i in range(8)]
@@ -103,9 +114,23 @@ async def test_one_bad_image_among_many_requests_fails_its_own_only():
         (lambda r: setattr(r.conversation.messages[0], "role", 0), errors.InvalidMessage, "messages[0].role"),
         (lambda r: r.conversation.messages[0].content.add(), errors.InvalidMessage, "messages[0].content[1]"),
         (lambda r: r.ClearField("conversation"), errors.InvalidMessage, "prompt"),
+        (lambda r: setattr(r, "model", "🙂" * 5000), errors.ModelNotFound, "model"),
+        (
+            lambda r: setattr(r.conversation.messages[0].content.add().image.source, "content_key", "k" * 99),
+            errors.InvalidMessage,
+            "messages[0].content[1].source.content_key",
+        ),
         (lambda r: setattr(r.output, "parity", 99), errors.InvalidMessage, "output.parity"),
-        (lambda r: setattr(r, "expected_fingerprint", "x"), errors.FingerprintMismatch, "expected_fingerprint"),
-        (lambda r: setattr(r.render, "template_kwargs", b"[1]"), errors.InvalidMessage, "render.template_kwargs"),
+        (
+            lambda r: setattr(r, "expected_fingerprint", "x"),
+            errors.FingerprintMismatch,
+            "expected_fingerprint",
+        ),
+        (
+            lambda r: setattr(r.render, "template_kwargs", b"[1]"),
+            errors.InvalidMessage,
+            "render.template_kwargs",
+        ),
     ],
 )
 async def test_a_malformed_request_is_a_typed_error_with_its_place(change, error, path):
