@@ -40,11 +40,12 @@ class SharedDelivery:
         self._segment: Segment | None = None
         self._lease: Lease | None = None
         self._closed = False
+        self._fell_back = False
 
     @property
     def fell_back(self) -> bool:
         """Whether the pixels are in the message, because the arena was full."""
-        return self._fallback is not None and self._segment is None
+        return self._fell_back
 
     def take(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]]:
         """Consecutive parts of one segment, each at a multiple of 256 bytes."""
@@ -58,6 +59,7 @@ class SharedDelivery:
         except OutOfMemory:
             if self._fallback is None:
                 raise
+            self._fell_back = True
             return self._fallback.take(sizes)
         self._segment = segment
         if self._closed:  # the request ended while its memory was made

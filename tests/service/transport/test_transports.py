@@ -151,6 +151,41 @@ async def test_a_full_arena_falls_back_to_the_message_with_a_warning():
         assert server.transports.gauges()["patchloom_shm_bytes"] == 0
 
 
+async def test_a_response_without_pixels_takes_no_memory_and_warns_of_nothing():
+    async with running() as (server, client):
+        held = (await client.preprocess(request(png(1)))).items[0].content_key
+        for wanted in (
+            request(options=SHARED),
+            request(png(1), options=SHARED | {"known_content_keys": [held]}),
+        ):
+            response = await client.preprocess(wanted)
+            assert (response.tensors, list(response.message.warnings), response.lease) == ({}, [], None)
+        assert server.transports.gauges()["patchloom_leases_granted_total"] == 0
+
+
+async def test_a_cancelled_request_never_lends_the_memory_that_a_kernel_may_still_write(monkeypatch):
+    async with running() as (server, client):
+        engine = server.preprocessor._engine
+        started, write = asyncio.Event(), engine._write
+
+        async def slow(*arguments):
+            started.set()
+            await asyncio.sleep(60)
+            await write(*arguments)
+
+        monkeypatch.setattr(engine, "_write", slow)
+        task = asyncio.create_task(client.preprocess(request(png(1), options=SHARED)))
+        await started.wait()
+        names = segments(server)
+        task.cancel()
+        await until(lambda: server.preprocessor._active == 0)
+        monkeypatch.setattr(engine, "_write", write)
+        with await client.preprocess(request(png(2), options=SHARED)) as response:
+            name = response.message.tensors["pixel_values"].handle.shared_memory.name
+            assert name not in names
+            assert len(segments(server)) == 2
+
+
 async def test_a_full_arena_is_resource_exhausted_where_configured():
     async with running(shm_bytes=400_000, shm_fallback="error") as (server, client):
         held = await client.preprocess(request(png(1, 112, 112), options=SHARED))
