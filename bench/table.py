@@ -62,10 +62,8 @@ def append(name: str, rows: Sequence[Row], version: str) -> None:
     with path.open("a", newline="") as file:
         writer = csv.writer(file)
         if fresh:
-            writer.writerow(
-                ["version", "device", "date", "what"]
-                + ["ours_p20", "ours_p50", "ours_p80", "peer_p20", "peer_p50", "peer_p80", "ratio"]
-            )
+            figures = [f"{side}_{point}" for side in ("ours", "peer") for point in ("p20", "p50", "p80")]
+            writer.writerow(["version", "device", "date", "what", *figures, "ratio"])
         today = datetime.date.today().isoformat()
         for row in rows:
             figures = [f"{value:.6f}" for times in (row.ours, row.theirs) for value in spread(times)]

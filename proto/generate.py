@@ -10,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def generate(out: Path) -> None:
-    """Runs protoc on the contract; package patchloom_proto appears below `out`. SystemExit on a bad contract."""
+    """Runs protoc: package patchloom_proto appears below `out`. SystemExit on a bad contract."""
     google_apis = Path(next(iter(google.rpc.__path__))).parent.parent
     well_known = Path(protoc.__file__).parent / "_proto"
     arguments = [

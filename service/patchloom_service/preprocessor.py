@@ -29,13 +29,16 @@ from patchloom_service.served import PixelSettings, ServedModel
 from patchloom_service.shards import balance
 from patchloom_service.types import (
     Conversation,
+    Detail,
     Encoding,
+    ImagePart,
     MediaItem,
     OutputOptions,
     Prompt,
     Request,
     TextPart,
     TokenPrompt,
+    Warning,
 )
 from patchloom_service.workers import Workers, new_request
 
@@ -227,7 +230,7 @@ class Preprocessor:
             fingerprint=prepared.model.fingerprint(prepared.settings),
             token_types_name=spec.token_types_name if spec.token_types else "",
             token_types=spec.token_types(ids, prepared.expanded.spans) if spec.token_types else None,
-            warnings=(*prepared.request.warnings, *prepared.prompt.warnings),
+            warnings=(*prepared.request.warnings, *prepared.prompt.warnings, *_ignored_details(prepared)),
             timings_ms=prepared.watch.ms,
             counters=Counters(
                 renders=prepared.prompt.renders,
@@ -274,8 +277,13 @@ class Preprocessor:
         """Compiles what the first request would otherwise wait for."""
         self._engine.warm()
 
+    def gauges(self) -> Mapping[str, float]:
+        """Present counts of the device, none on a CPU."""
+        return self._engine.gauges()
+
     def close(self) -> None:
         """Ends the worker pools."""
+        self._engine.close()
         self._workers.close()
 
 
@@ -314,6 +322,18 @@ def _bound(prepared: Prepared, outcome: PixelOutcome | None) -> tuple[BoundItem,
             )
         )
     return tuple(items)
+
+
+def _ignored_details(prepared: Prepared) -> Iterator[Warning]:
+    """One warning per image whose detail changes nothing: no family has levels of detail."""
+    for work in prepared.works:
+        part = work.item.part
+        own = part.options.detail if isinstance(part, ImagePart) and part.options else None
+        detail = own or prepared.request.image_options.detail
+        if isinstance(part, ImagePart) and detail not in (None, Detail.AUTO):
+            family = prepared.model.spec.family
+            text = f"{family} has no levels of detail; use min_pixels and max_pixels"
+            yield Warning("DETAIL_IGNORED", work.item.path, text)
 
 
 def _patches(work: MediaWork) -> int:

@@ -177,6 +177,15 @@ def test_known_content_keys_come_back_without_pixels(run):
     assert again["token_ids"] == answer["token_ids"]
 
 
+def test_a_level_of_detail_that_changes_nothing_is_a_warning(run):
+    part = image(RED)
+    part["image_url"]["detail"] = "low"
+    _, answer, _ = run("count", {"messages": [{"role": "user", "content": [image(RED), part]}]})
+    assert [(w["reason"], w["field_path"]) for w in answer["warnings"]] == [
+        ("DETAIL_IGNORED", "messages[0].content[1]")
+    ]
+
+
 def test_the_fingerprint_is_pinned_and_a_mismatch_is_refused(run):
     fingerprint = run("count", AGENT)[1]["fingerprint"]
     assert run("count", AGENT, "--expected-fingerprint", fingerprint)[0] == 0

@@ -46,7 +46,8 @@ def test_adjacent_images_keep_ranges_of_their_own():
 
 
 def test_structural_tokens_split_ranges_and_are_not_counted():
-    rows = (RunToken(5, 1, False), RunToken(7, 2), RunToken(6, 1, False), RunToken(7, 2), RunToken(8, 1, False))
+    start, end, stop = (RunToken(i, 1, placeholder=False) for i in (5, 6, 8))
+    rows = (start, RunToken(7, 2), end, RunToken(7, 2), stop)
     span = run([ControlToken(1), Slot(0)], [plan(*rows)]).spans[0]
     assert span.ranges == ((2, 2), (5, 2))
     assert (span.offset, span.length) == (1, 7)
