@@ -42,9 +42,10 @@ class JinjaRenderer:
         self.shape = self.probe.shape
         self.modalities = {spelling: modality for modality, spelling in placeholders.items()}
         self.aligned = alignment.ARCHITECTURE in architectures
+        self.media_tokens = frozenset(self._media_tokens(structural))
         self.literals = {
             LiteralPolicy.LITERAL: self._literal_sets(tokenizer.control, self.probe.kept_tokens),
-            LiteralPolicy.PARSE: self._literal_sets(self._media_tokens(structural), ()),
+            LiteralPolicy.PARSE: self._literal_sets(self.media_tokens, ()),
         }
         self.literals[LiteralPolicy.REJECT] = self.literals[LiteralPolicy.LITERAL]
 

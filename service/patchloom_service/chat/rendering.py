@@ -23,7 +23,7 @@ from patchloom_service.chat.template_messages import (
 )
 from patchloom_service.chat.tokenize import Tokenizer, pieces
 from patchloom_service.chat.twins import Literals, PrivateBlock, private_block
-from patchloom_service.errors import InvalidMessage, LiteralRefused, TemplateRefused
+from patchloom_service.errors import InvalidMessage, LiteralRefused, TemplateRefused, UnsupportedContent
 from patchloom_service.types import (
     ControlToken,
     Conversation,
@@ -66,6 +66,7 @@ class Model(Protocol):
     probe: TemplateProbe
     shape: Shape
     modalities: dict[str, Modality]
+    media_tokens: frozenset[str]
     literals: dict[LiteralPolicy, LiteralSets]
     aligned: bool
 
@@ -240,6 +241,7 @@ class Rendering:
         for m, _, part in places:
             if any(repr(item) in plain for item in _containers(part.value)):
                 raise TemplateRefused("the template prints a structured part as program text", self._path(m))
+        self._check_structured_media(plain, [(m, p) for m, p, _ in places])
         marks = self._private(len(places), plain, self.tag)
         marked = self._with_parts(
             {(m, p): _marked(part.value, marks[k]) for k, (m, p, part) in enumerate(places)}
@@ -250,10 +252,29 @@ class Rendering:
                     "the template ignores a structured part; send it as text", self._path(m)
                 )
 
+    def _check_structured_media(self, plain: str, places: Sequence[tuple[int, int]]) -> None:
+        """Refuses a structured part that the template takes for media, by a key such as "video"."""
+        alphabet = self.literals.alphabet
+        block = self._private(len(alphabet), plain, self.tag)
+        twins = {character: block[index] for index, character in enumerate(alphabet)}
+        edit = Edit(text=lambda text, generated: self.disarmed(text, generated, twins))
+        count = self._count_media(self.render(edit))
+        for m, p in places:
+            emptied = self._with_parts({(m, p): []}, edit)
+            if emptied is not None and self._count_media(emptied) != count:
+                raise UnsupportedContent(
+                    "the template takes a structured part for media; send it as an image or audio part",
+                    self._path(m),
+                )
+
+    def _count_media(self, text: str) -> int:
+        find = self.model.tokenizer.find_control
+        return sum(match.spelling in self.model.media_tokens for match in find(text))
+
     def _path(self, message: int) -> str:
         return f"{self.messages[message].path}.content"
 
-    def _with_parts(self, values: Mapping[tuple[int, int], Json]) -> str | None:
+    def _with_parts(self, values: Mapping[tuple[int, int], Json], edit: Edit | None = None) -> str | None:
         """The prompt with other structured values; None where the template refuses them."""
         saved = self.messages
         self.messages = tuple(
@@ -267,7 +288,7 @@ class Rendering:
             for m, message in enumerate(saved)
         )
         try:
-            return self.render(Edit())
+            return self.render(edit or Edit())
         except TemplateRefused:
             return None
         finally:

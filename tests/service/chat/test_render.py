@@ -11,6 +11,7 @@ from patchloom_service.errors import (
     LimitExceeded,
     LiteralRefused,
     TemplateRefused,
+    UnsupportedContent,
 )
 from patchloom_service.types import (
     ControlToken,
@@ -377,6 +378,31 @@ def test_a_structured_result_reaches_the_template_as_it_is():
         renderer, *structured([{"name": "f", "output": "1<|end|>"}, {"name": "g", "output": 2}])
     )
     assert "tool\nf=1<|end|>;g=2;⟦<|end|>⟧" in spelled(renderer, prompt)
+
+
+BY_KEY = zoo("loop")
+for word in ("image", "video"):
+    BY_KEY = BY_KEY.replace(f"part.type == '{word}'", f"(part.type == '{word}' or '{word}' in part)")
+BY_KEY = BY_KEY.replace(
+    "{% elif part.type == 'text' %}",
+    "{% elif part.output is defined %}{{ part.name }}={{ part.output }};{% elif part.type == 'text' %}",
+)
+
+
+@pytest.mark.parametrize(
+    "value", [[{"video": "x"}], [{"output": "<|video|>"}, {"text": "a", "video": 1}], {"image": "x"}]
+)
+def test_a_structured_result_that_a_template_takes_for_media_is_refused(value):
+    with pytest.raises(UnsupportedContent, match="takes a structured part for media") as caught:
+        rendered(zoo_renderer(BY_KEY), *structured(value))
+    assert caught.value.field_path == "messages[2].content"
+
+
+def test_a_structured_result_may_spell_media_tokens():
+    renderer = zoo_renderer(BY_KEY)
+    prompt = rendered(renderer, *structured([{"name": "<|image|>", "output": "<|video|>"}]))
+    assert "<|image|>=<|video|>;" in spelled(renderer, prompt)
+    assert slot_order(prompt) == []
 
 
 def test_an_ignored_structured_result_is_refused():
