@@ -1,4 +1,4 @@
-"""The command `patchloom`: serve, preprocess, count, model-info, inspect."""
+"""The command `patchloom`: serve, preprocess, count, model-info, inspect, bench."""
 
 import argparse
 import json
@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         ("inspect", "a page that shows where each image landed"),
     ):
         _add_request_command(commands.add_parser(name, help=text), name)
+    _add_bench(commands.add_parser("bench", help="load a running server with a request, again and again"))
     info = commands.add_parser("model-info", help="what is learnt of a checkpoint")
     info.add_argument("model", metavar="DIR_OR_ID")
     info.set_defaults(run=_model_info)
@@ -90,6 +91,36 @@ def _add_request_command(parser: argparse.ArgumentParser, name: str) -> None:
     add_request_flags(parser, OPTIONS)
     _add_settings(parser, _BOTH)
     parser.set_defaults(run={"preprocess": _preprocess, "count": _count, "inspect": _inspect}[name])
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "request", type=Path, nargs="?", metavar="REQUEST.json", help="default: a text and a 1080p PNG"
+    )
+    parser.add_argument("--model", default="", metavar="NAME", help="a served name")
+    parser.add_argument("--protocol", choices=sorted(PROTOCOLS), default="chat")
+    parser.add_argument("--address", default="127.0.0.1:50055", metavar="HOST:PORT", help="a running server")
+    parser.add_argument("--requests", type=int, default=100, help="requests to send (default: 100)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="time to send in (default: 30)")
+    parser.add_argument("--concurrency", type=int, default=8, help="requests in flight (default: 8)")
+    parser.add_argument("--count-only", action="store_true", help="CountTokens instead of Preprocess")
+    add_request_flags(parser, OPTIONS)
+    parser.set_defaults(run=_bench)
+
+
+def _bench(arguments: argparse.Namespace) -> None:
+    import asyncio
+
+    from patchloom_client.bench import Load, load_server, sample_request
+
+    load = Load(arguments.requests, arguments.seconds, arguments.concurrency, arguments.count_only)
+    if arguments.request is None:
+        request = sample_request()
+        apply_options(request, request_options(arguments), "flags")
+        request.model = arguments.model
+    else:
+        request = _request(arguments)
+    _print(asyncio.run(load_server(arguments.address, request, load)).as_json())
 
 
 def _request(arguments: argparse.Namespace) -> pb.PreprocessRequest:
