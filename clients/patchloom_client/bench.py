@@ -1,4 +1,4 @@
-"""`patchloom bench`: loads a running server with a request, again and again, and says how long answers take."""
+"""`patchloom bench`: loads a running server with a request, again and again, and times the answers."""
 
 import asyncio
 import statistics

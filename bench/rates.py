@@ -1,0 +1,71 @@
+"""Concurrent requests over shared memory and inline, against the same requests in process: wall time a round.
+
+Rounds alternate between the three, so that a busy machine slows all. The pixel cache is off.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from patchloom_client.client import AsyncClient
+from patchloom_client.protocols import apply_options
+from patchloom_proto import preprocess_pb2 as pb
+from patchloom_service.preprocessor import Preprocessor
+
+from bench.local import pipeline, read
+from bench.serving import serving
+from bench.table import Row
+from bench.workloads import encode, photo, request_of
+
+_LEAST = 1 / 1.10
+_CONCURRENCY = (1, 8, 32)
+Call = Callable[[pb.PreprocessRequest], Awaitable[None]]
+
+
+def run(model_dir: Path, repeats: int) -> list[Row]:
+    """A row per transport and concurrency; the promised ratio is that of shared memory at 8."""
+    images = [encode(photo(1080, 1920, seed), "JPEG") for seed in range(8)]
+    flags = ("--pixel-cache-bytes", "0")
+    with pipeline(model_dir, pixel_cache_bytes=0) as preprocessor, serving(model_dir, *flags) as served:
+        return asyncio.run(_rows(served.address, preprocessor, images, repeats))
+
+
+async def _rows(address: str, preprocessor: Preprocessor, images: Sequence[bytes], repeats: int) -> list[Row]:
+    rows = []
+    async with AsyncClient(address) as client:
+        calls = {name: _remote(client, name) for name in ("shared_memory", "inline")}
+        for concurrency in _CONCURRENCY:
+            requests = [request_of([images[i % len(images)]]) for i in range(concurrency)]
+            times: dict[str, list[float]] = {name: [] for name in (*calls, "local")}
+            for _ in range(repeats + 1):
+                for name, call in (*calls.items(), ("local", _local(preprocessor))):
+                    times[name].append(await _round(call, requests))
+            for name in calls:
+                least = _LEAST if (name, concurrency) == ("shared_memory", 8) else None
+                what = f"{concurrency} concurrent over {name} vs in process"
+                rows.append(Row(what, times[name][1:], times["local"][1:], least))
+    return rows
+
+
+async def _round(call: Call, requests: Sequence[pb.PreprocessRequest]) -> float:
+    start = time.perf_counter()
+    await asyncio.gather(*(call(request) for request in requests))
+    return time.perf_counter() - start
+
+
+def _remote(client: AsyncClient, transport: str) -> Call:
+    async def call(message: pb.PreprocessRequest) -> None:
+        request = pb.PreprocessRequest()
+        request.CopyFrom(message)
+        apply_options(request, {"transport": transport})
+        (await client.preprocess(request)).close()
+
+    return call
+
+
+def _local(preprocessor: Preprocessor) -> Call:
+    async def call(message: pb.PreprocessRequest) -> None:
+        preprocessor.recycle(await preprocessor.preprocess(read(message)))
+
+    return call
