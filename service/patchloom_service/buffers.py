@@ -2,7 +2,6 @@
 
 import mmap
 import threading
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -27,35 +26,40 @@ class Allocator(Protocol):
 class BufferPool:
     """Hands out uint8 buffers and keeps returned ones, up to `max_bytes` of idle memory; thread-safe.
 
-    A buffer's content is arbitrary. `give` must be called at most once, when no view is left in use.
+    The longest idle goes first. A buffer's content is arbitrary. `give` must be called at most once, when no
+    view is left in use.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._idle: dict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
+        self._idle: list[npt.NDArray[np.uint8]] = []  # in the order of their return
         self._idle_bytes = 0
         self._lock = threading.Lock()
 
     def take(self, size: int) -> npt.NDArray[np.uint8]:
-        """A buffer of at least `size` bytes; slice it. Its whole length decides where `give` files it."""
+        """A buffer of at least `size` bytes; slice it. Its whole length decides whom `give` keeps it for."""
         if size < _SMALL:
             return np.empty(max(size, 1), np.uint8)
         capacity = _capacity(size)
         with self._lock:
-            if self._idle[capacity]:
-                self._idle_bytes -= capacity
-                return self._idle[capacity].pop()
+            for index in range(len(self._idle) - 1, -1, -1):
+                if self._idle[index].nbytes == capacity:
+                    self._idle_bytes -= capacity
+                    return self._idle.pop(index)
         return huge_buffer(capacity)
 
     def give(self, buffer: npt.NDArray[np.uint8]) -> None:
-        """Takes a buffer back; it is dropped where too much is idle already."""
+        """Takes a buffer back; it is dropped where it is larger than all that may be idle."""
         size = buffer.nbytes
-        if size < _SMALL or size != _capacity(size):
+        if size < _SMALL or size != _capacity(size) or size > self._max_bytes:
             return
+        dropped = []  # freed without the lock
         with self._lock:
-            if self._idle_bytes + size <= self._max_bytes:
-                self._idle[size].append(buffer)
-                self._idle_bytes += size
+            self._idle.append(buffer)
+            self._idle_bytes += size
+            while self._idle_bytes > self._max_bytes:
+                dropped.append(self._idle.pop(0))
+                self._idle_bytes -= dropped[-1].nbytes
 
 
 def huge_buffer(size: int) -> npt.NDArray[np.uint8]:

@@ -22,11 +22,22 @@ def test_a_buffer_is_at_least_as_large_as_asked_for_and_wastes_an_eighth_at_most
         assert size <= got <= max(size * 9 // 8, size + 2 * MIB) + 1
 
 
-def test_idle_memory_is_bounded():
+def test_idle_memory_is_bounded_and_the_longest_idle_goes_first():
     pool = BufferPool(6 * MIB)
     buffers = [pool.take(4 * MIB) for _ in range(3)]
     addresses = [b.ctypes.data for b in buffers]
     for buffer in buffers:
         pool.give(buffer)
     again = [pool.take(4 * MIB) for _ in range(3)]
-    assert sum(b.ctypes.data in addresses[:1] for b in again) == 1
+    assert again[0].ctypes.data == addresses[2]
+    assert pool._idle_bytes == 0
+
+
+def test_buffers_of_sizes_that_come_no_more_give_way():
+    pool = BufferPool(20 * MIB)
+    for size in (4, 6, 8):
+        pool.give(pool.take(size * MIB))
+    steady = pool.take(10 * MIB)
+    address = steady.ctypes.data
+    pool.give(steady)
+    assert pool.take(10 * MIB).ctypes.data == address
