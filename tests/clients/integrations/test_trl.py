@@ -348,6 +348,7 @@ def tool(content):
         [{"type": "text", "text": encoded(RED)}],
         [RED],
     ],
+    ids=range(15),
 )
 def test_an_image_or_object_as_tool_text_is_refused(content):
     with pytest.raises(InvalidArgument) as caught:
