@@ -268,6 +268,16 @@ class Preprocessor:
             buffers=outcome.buffers,
         )
 
+    def cache_gauges(self) -> Mapping[str, float]:
+        """What the pixel cache holds and has done, by metric name."""
+        cache = self._cache.counters()
+        return {
+            "patchloom_pixel_cache_bytes": cache.bytes,
+            "patchloom_pixel_cache_entries": cache.entries,
+            "patchloom_pixel_cache_joins_total": cache.joins,
+            "patchloom_pixel_cache_evictions_total": cache.evictions,
+        }
+
     def recycle(self, result: Result) -> None:
         """Takes the memory of a result's tensors back; nothing may use them any more."""
         for buffer in result.buffers:

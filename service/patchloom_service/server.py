@@ -33,6 +33,7 @@ class Server:
         self.preprocessor = Preprocessor(config, models, backend.select(config.device))
         self.transports = Transports(config, self.preprocessor.buffers)
         self.metrics.collect(self.transports.gauges)
+        self.metrics.collect(self.preprocessor.cache_gauges)
         self._servicer = PreprocessServicer(self.preprocessor, self.transports, self.metrics, config)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_options(config))

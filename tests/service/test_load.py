@@ -81,3 +81,13 @@ async def test_one_poisoned_request_among_thirty_two_changes_nothing_for_the_oth
                 n: t.array.tobytes() for n, t in other.tensors.items()
             }
         await settled(lambda: free_bytes(server))
+
+
+async def test_what_the_pixel_cache_holds_is_in_the_metrics():
+    async with running() as (server, client):
+        await client.preprocess(request(png(1), png(1), png(2)), timeout=300)
+        await client.preprocess(request(png(1)), timeout=300)
+        lines = dict(line.split() for line in server.metrics.text().splitlines() if "cache" in line)
+        assert lines["patchloom_pixel_cache_entries"] == "2"
+        assert int(lines["patchloom_pixel_cache_bytes"]) > 0
+        assert (lines["patchloom_cache_misses_total"], lines["patchloom_cache_hits_total"]) == ("2", "2")
