@@ -1,13 +1,16 @@
 """Pixels: planned items in, tensors out. Each image is decoded and resized once, however many ask for it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from patchloom_kernels.backend import Backend
+from numpy.lib.stride_tricks import as_strided
+from patchloom_kernels.backend import Backend, select
 from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece
 from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 
@@ -25,11 +28,14 @@ from patchloom_service.models.base import (
     TensorLayout,
     TensorPiece,
 )
-from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized, resized_images, source_images
+from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized, resized_images
 from patchloom_service.result import Expansion, Tensor
 from patchloom_service.served import PixelSettings
 from patchloom_service.types import Encoding
 from patchloom_service.workers import Workers
+
+if TYPE_CHECKING:
+    from patchloom_service.device import DevicePipeline, Drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,8 @@ class PixelEngine:
 
     def __init__(self, config: Config, backend: Backend, workers: Workers, cache: PictureCache) -> None:
         self._backend = backend
-        self._on_device = backend.name != "cpu"
+        self._kernel = select("cpu").resize_patchify
+        self._device = _pipeline(config, backend.name)
         self._workers = workers
         self._cache = cache
         self._budget = ByteBudget(config.max_inflight_bytes)
@@ -59,6 +66,15 @@ class PixelEngine:
         """Compiles decoders and kernels."""
         warm_up()
         self._backend.warm(tuple(Dtype))
+
+    def gauges(self) -> Mapping[str, float]:
+        """Present counts of the device, none on a CPU."""
+        return {} if self._device is None else self._device.gauges()
+
+    def close(self) -> None:
+        """Waits for what the device still does."""
+        if self._device is not None:
+            self._device.close()
 
     async def compute(
         self,
@@ -74,17 +90,29 @@ class PixelEngine:
         Pixels are written to memory of `allocator`, without one to memory of the pool.
         """
         async with self._budget.hold(_cost(works, settings)):
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(self._pictures(work, settings, fingerprint, namespace))
-                    for work in works
-                ]
-            found = [task.result() for task in tasks]
-            pictures = [picture for picture, _ in found]
-            decodes = sum(decoded for _, decoded in found)
-            tensors, layout, buffers = await self._lay_out(spec, settings, works, pictures, allocator)
+            write: Write
+            if self._device is not None and spec.reference is None:
+                on_device = await self._sources(works, settings, namespace)
+                decodes = on_device.decodes
+                write = partial(self._write_on_device, on_device, settings, fingerprint, namespace)
+                pictures: Sequence[Pictures] = ()
+            else:
+                pictures, decodes = await self._all_pictures(works, settings, fingerprint, namespace)
+                write = partial(self._write, pictures)
+            tensors, layout, buffers = await self._lay_out(spec, settings, works, pictures, write, allocator)
         misses = decodes
         return PixelOutcome(tensors, layout, decodes, len(works) - misses, misses, tuple(buffers))
+
+    async def _all_pictures(
+        self, works: Sequence[MediaWork], settings: PixelSettings, fingerprint: str, namespace: str
+    ) -> tuple[list[Pictures], int]:
+        """What the cache or the decoder has of each work, and how many were decoded."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._pictures(work, settings, fingerprint, namespace)) for work in works
+            ]
+        found = [task.result() for task in tasks]
+        return [picture for picture, _ in found], sum(decoded for _, decoded in found)
 
     async def _pictures(
         self, work: MediaWork, settings: PixelSettings, fingerprint: str, namespace: str
@@ -115,14 +143,33 @@ class PixelEngine:
         return pictures, computed
 
     def _resize(self, work: MediaWork, settings: PixelSettings) -> dict[Resized, Pixels]:
-        assert work.data is not None
-        assert work.header is not None
-        source = decode(work.data, work.header, settings.background)
+        source = _decoded(work, settings)
         pieces = [placed.piece for placed in work.plan.pieces]
-        parity = Parity(settings.parity)
-        if self._on_device:
-            return source_images(source, pieces, parity)
-        return resized_images(self._backend.resize_patchify, source, pieces, parity)
+        return resized_images(self._kernel, source, pieces, Parity(settings.parity))
+
+    async def _sources(
+        self, works: Sequence[MediaWork], settings: PixelSettings, namespace: str
+    ) -> "_Sources":
+        """The works as the device takes them, each file read once."""
+        from patchloom_service.device_source import read_source
+
+        cached: dict[str, Any] = {}
+        tasks: dict[str, asyncio.Task[Any]] = {}
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                kept = work.pictures or self._cache.peek(namespace, work.key)
+                if kept is not None and kept.decoded is not None:
+                    cached[work.key] = kept.decoded
+                elif work.data is not None and work.plan.pieces and work.key not in tasks:
+                    tasks[work.key] = group.create_task(self._read(read_source, work, settings))
+        made = {key: task.result() for key, task in tasks.items()}
+        return _Sources(works, {**made, **cached}, len(made))
+
+    async def _read(self, read: Callable[..., Any], work: MediaWork, settings: PixelSettings) -> Any:
+        try:
+            return await self._workers.decode(read, work.data, work.header, settings.background)
+        except PatchloomError as error:
+            raise error.at(work.item.path) from error
 
     async def _lay_out(
         self,
@@ -130,6 +177,7 @@ class PixelEngine:
         settings: PixelSettings,
         works: Sequence[MediaWork],
         pictures: Sequence[Pictures],
+        write: "Write",
         allocator: Allocator | None,
     ) -> tuple[dict[str, Tensor], TensorLayout, Sequence[npt.NDArray[np.uint8]]]:
         plans = [work.plan for work in works]
@@ -143,12 +191,13 @@ class PixelEngine:
         dtype = Dtype.UINT8 if levels else Dtype(settings.dtype)
         sizes = [_nbytes(tensor, dtype) for tensor in written.pixels]
         buffers = await self._take(sizes, allocator)
+        flats = [buffer[:size].view(dtype.numpy) for size, buffer in zip(sizes, buffers, strict=True)]
+        for tensor, flat in zip(written.pixels, flats, strict=True):
+            if tensor.fill is not None:
+                flat[:] = 0 if levels else table.to(dtype)[0, tensor.fill]
+        await write(list(zip(written.pixels, flats, strict=True)), None if levels else table, dtype)
         tensors = {}
-        for full, tensor, size, buffer in zip(layout.pixels, written.pixels, sizes, buffers, strict=True):
-            flat = buffer[:size].view(dtype.numpy)
-            await self._write(
-                tensor, dtype, None if levels else table, flat, pictures, Parity(settings.parity)
-            )
+        for full, tensor, flat in zip(layout.pixels, written.pixels, flats, strict=True):
             expansion = _expansion(full, Dtype(settings.dtype)) if levels else None
             tensors[full.name] = Tensor(dtype.value, flat.reshape(tensor.shape), expansion)
             if levels:
@@ -191,41 +240,69 @@ class PixelEngine:
         return await asyncio.to_thread(allocator.take, sizes)
 
     async def _write(
-        self,
-        tensor: PixelTensor,
-        dtype: Dtype,
-        table: NormalizeTable | None,
-        flat: npt.NDArray[Any],
-        pictures: Sequence[Pictures],
-        parity: Parity,
+        self, pictures: Sequence[Pictures], targets: "Targets", table: NormalizeTable | None, dtype: Dtype
     ) -> None:
-        if tensor.fill is not None:
-            flat[:] = 0 if table is None else table.to(dtype)[0, tensor.fill]
-        if self._on_device:
-            await self._workers.kernel(self._launch, pictures, tensor.jobs, table, flat, dtype, parity)
-            return
         async with asyncio.TaskGroup() as group:
-            for source, jobs in _by_source(tensor.jobs).items():
-                group.create_task(
-                    self._workers.kernel(self._write_item, pictures[source], jobs, table, flat, dtype)
-                )
+            for tensor, flat in targets:
+                for source, jobs in _by_source(tensor.jobs).items():
+                    group.create_task(
+                        self._workers.kernel(self._write_item, pictures[source], jobs, table, flat, dtype)
+                    )
 
-    def _launch(
+    async def _write_on_device(
         self,
-        pictures: Sequence[Pictures],
-        jobs: Sequence[Job],
+        sources: "_Sources",
+        settings: PixelSettings,
+        fingerprint: str,
+        namespace: str,
+        targets: "Targets",
         table: NormalizeTable | None,
-        flat: npt.NDArray[Any],
         dtype: Dtype,
-        parity: Parity,
     ) -> None:
-        """One launch for all images of a tensor, resizing included; the result comes back to the host."""
-        sources = [pictures[job.source].by(job.piece) for job in jobs]
-        placed = [replace(job, source=i, piece=replace(job.piece, via=())) for i, job in enumerate(jobs)]
-        out = self._backend.empty(flat.size, dtype)
-        self._backend.upload(flat, out)
-        self._backend.resize_patchify(sources, placed, table, out, dtype, parity)
-        self._backend.download(out, flat)
+        """All images of a request to the batch former at once, and their patches to their places."""
+        from patchloom_service.device import DeviceImage
+
+        assert self._device is not None
+        placed: dict[int, list[_Place]] = {}
+        for tensor, flat in targets:
+            for job in tensor.jobs:
+                placed.setdefault(job.source, []).append((flat, job))
+        images = []
+        for index, places in placed.items():
+            work = sources.works[index]
+            images.append(
+                DeviceImage(
+                    identity=(namespace, work.key),
+                    source=sources.by_key[work.key],
+                    read_again=partial(_decoded, work, settings),
+                    background=settings.background,
+                    pieces=tuple(job.piece for _, job in places),
+                    table=table,
+                    dtype=dtype,
+                    parity=Parity(settings.parity),
+                )
+            )
+        self._device.submit(images)
+        async with asyncio.TaskGroup() as group:
+            for (index, places), image in zip(placed.items(), images, strict=True):
+                work = sources.works[index]
+                group.create_task(self._place(work, fingerprint, namespace, places, image.result))
+
+    async def _place(
+        self,
+        work: MediaWork,
+        fingerprint: str,
+        namespace: str,
+        places: "Sequence[_Place]",
+        result: "Future[Drawn]",
+    ) -> None:
+        try:
+            drawn = await asyncio.wrap_future(result)
+        except PatchloomError as error:
+            raise error.at(work.item.path) from error
+        if drawn.decoded is not None:
+            self._cache.put(namespace, work.key, Pictures(work.plan, fingerprint, {}, drawn.decoded))
+        await self._workers.kernel(_scatter, places, drawn.patches)
 
     def _write_item(
         self,
@@ -236,7 +313,50 @@ class PixelEngine:
         dtype: Dtype,
     ) -> None:
         sources = [pictures.by(job.piece) for job in jobs]
-        self._backend.resize_patchify(sources, _laid_out(jobs), table, flat, dtype, Parity.ATEN_U8)
+        self._kernel(sources, _laid_out(jobs), table, flat, dtype, Parity.ATEN_U8)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """What the device needs of the images of a request, by content key; `decodes` were not in the cache."""
+
+    works: Sequence[MediaWork]
+    by_key: Mapping[str, Any]
+    decodes: int
+
+
+_Place: TypeAlias = tuple[npt.NDArray[Any], Job]
+Targets: TypeAlias = Sequence[tuple[PixelTensor, npt.NDArray[Any]]]
+Write: TypeAlias = Callable[[Targets, NormalizeTable | None, Dtype], Awaitable[None]]
+
+
+def _pipeline(config: Config, name: str) -> "DevicePipeline | None":
+    """The pipeline of a device; a process on a CPU does not even load its code."""
+    if name == "cpu":
+        return None
+    from patchloom_service.device import DevicePipeline
+
+    return DevicePipeline(config, name == "interpreter")
+
+
+def _decoded(work: MediaWork, settings: PixelSettings) -> Pixels:
+    assert work.data is not None
+    assert work.header is not None
+    return decode(work.data, work.header, settings.background)
+
+
+def _scatter(places: Sequence[_Place], patches: Sequence[npt.NDArray[Any]]) -> None:
+    """Copies the values of pieces to where their jobs want them."""
+    for (flat, job), values in zip(places, patches, strict=True):
+        layout, strides = job.piece.layout, job.strides
+        if strides == layout.strides():
+            flat[job.start : job.start + values.size] = values
+            continue
+        sides = {"c": 3, "t": layout.temporal, "y": layout.patch[0], "x": layout.patch[1]}
+        shape = (job.piece.rows, *(sides[axis] for axis in layout.columns))
+        steps = (strides.row, *(getattr(strides, axis) for axis in layout.columns))
+        view = as_strided(flat[job.start :], shape, [step * flat.itemsize for step in steps])
+        view[...] = values.reshape(shape)
 
 
 def _typed(array: npt.NDArray[Any], dtype: Dtype) -> Tensor:

@@ -53,10 +53,11 @@ class Config:
     kernel_threads: int = _setting(2, "images resized at a time on a CPU")
     request_timeout: float = _setting(300.0, "seconds a request may take without a deadline of its own")
     drain_timeout: float = _setting(30.0, "seconds that running requests have after SIGTERM")
-    pixel_cache_bytes: int = _setting(512 << 20, "bytes of resized images kept; 0 switches the cache off")
+    pixel_cache_bytes: int = _setting(512 << 20, "bytes of images kept, on a GPU in its memory; 0 for none")
     segment_cache_bytes: int = _setting(128 << 20, "bytes of token segments kept; 0 switches the memo off")
     batch_bytes: int = _setting(256 << 20, "source bytes that close a batch of images")
     batch_wait: float = _setting(0.002, "seconds a batch waits for more images, on a GPU")
+    device_pool_bytes: int = _setting(16 << 30, "GPU memory of the batches in work")
     max_inflight_bytes: int = _setting(8 << 30, "bytes of decoded images and tensors in work")
 
     allow_fetch: tuple[str, ...] = _setting((), "host whose https URLs may be fetched; repeatable")

@@ -1,7 +1,8 @@
-"""The pixel cache: resized images, which every dtype, encoding and layout is made from.
+"""The pixel cache: what every dtype, encoding and layout is made from.
 
-A resized image is a quarter of its bf16 patches and holds no temporal copies; laying it out again costs
-what copying the patches would.
+On a CPU these are resized images: a quarter of their bf16 patches, without temporal copies; laying them out
+again costs what copying the patches would. A device resizes faster than it could be told that it has already:
+its images are kept as decoded, in its own memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,17 +41,22 @@ class ResizePatchify(Protocol):
 class Pictures:
     """The resized images of one item, uint8 [h, w, 3], read-only; `by` finds the one of a piece.
 
-    On a device that resizes for itself they are the images before resizing, [H, W, 3] or [H, W, 4].
+    Where a device resizes, there are none, and `decoded` is the image before resizing, uint8 [H, W, 3] in
+    the device's memory. An audio clip has only `features`, read-only.
     """
 
     plan: MediaPlan
     fingerprint: str
     images: Mapping[Resized, Pixels]
+    decoded: Any = None  # a torch.Tensor, which a process without a device need not know
+    features: npt.NDArray[Any] | None = None
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the images."""
-        return sum(image.nbytes for image in self.images.values())
+        """Bytes of the images and features."""
+        kept = 0 if self.decoded is None else int(self.decoded.nbytes)
+        kept += 0 if self.features is None else self.features.nbytes
+        return kept + sum(image.nbytes for image in self.images.values())
 
     def by(self, piece: Piece) -> Pixels:
         """The image that `piece` lays out."""
@@ -83,15 +89,17 @@ def resized_images(
     return images
 
 
-def source_images(source: Pixels, pieces: Sequence[Piece], parity: Parity) -> dict[Resized, Pixels]:
-    """What a device resizes itself: the decoded image of an item, or the last picture on a piece's way."""
-    images: dict[Resized, Pixels] = {}
-    for piece in pieces:
-        picture = source
-        for step in piece.via:
-            picture = _drawn(cpu.resize_patchify, picture, step, parity)
-        images[resized_key(piece)] = picture
-    return images
+def cpu_patches(
+    source: Pixels, piece: Piece, table: NormalizeTable | None, dtype: Dtype, parity: Parity
+) -> npt.NDArray[Any]:
+    """The values of a piece of the decoded image `source`, flat and contiguous, as `dtype.numpy`."""
+    picture = source
+    for step in piece.via:
+        picture = _drawn(cpu.resize_patchify, picture, step, parity)
+    out = np.empty(piece.rows * piece.layout.row_size(), dtype.numpy)
+    job = Job.contiguous(0, replace(piece, via=()), 0)
+    cpu.resize_patchify([picture], [job], table, out, dtype, parity)
+    return out
 
 
 def _drawn(kernel: ResizePatchify, source: Pixels, piece: Piece, parity: Parity) -> Pixels:

@@ -34,6 +34,7 @@ class Server:
         self.transports = Transports(config, self.preprocessor.buffers)
         self.metrics.collect(self.transports.gauges)
         self.metrics.collect(self.preprocessor.cache_gauges)
+        self.metrics.collect(self.preprocessor.gauges)
         self._servicer = PreprocessServicer(self.preprocessor, self.transports, self.metrics, config)
         self._health = health.aio.HealthServicer()
         self._server = grpc.aio.server(options=_options(config))

@@ -46,6 +46,10 @@ class Split:
     rounds: int = 8
 
 
+INTERPRETED = Split(512, 512, 2)
+"""Triton's interpreter takes as long for a program of many lanes as for one of few."""
+
+
 def decode_batch(
     streams: Sequence[bytes],
     device: torch.device | str,
