@@ -38,7 +38,7 @@ class LocalService:
     async def _run(self, request: pb.PreprocessRequest, count_only: bool) -> Response:
         preprocessor = Preprocessor(self._config, {self.model.name: self.model}, self._backend)
         try:
-            parsed = read_request(request)
+            parsed = read_request(request, limits=self._config)
             result = await (preprocessor.count(parsed) if count_only else preprocessor.preprocess(parsed))
             return read_response(write_response(result))
         finally:

@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from patchloom_service.config import Config
-from patchloom_service.errors import ContentKeyNotFound, LimitExceeded, PatchloomError, UnsupportedContent
+from patchloom_service.errors import (
+    ContentKeyNotFound,
+    InvalidAudio,
+    InvalidImage,
+    LimitExceeded,
+    PatchloomError,
+    UnsupportedContent,
+)
 from patchloom_service.media.audio import probe_audio
 from patchloom_service.media.fetch import Fetcher
 from patchloom_service.media.header import ImageHeader
@@ -42,6 +49,9 @@ class MediaWork:
     pictures: Pictures | None = None
 
 
+_FETCHES = 16  # URLs of a request that are fetched at a time
+
+
 class Intake:
     """Takes media in, within the limits of `config`."""
 
@@ -58,9 +68,18 @@ class Intake:
     async def fetch(self, items: Sequence[MediaItem]) -> dict[int, bytes]:
         """The bytes of the items whose source is an URL, by item index; all at once or the first error."""
         remote = [item for item in items if item.part.source.kind is SourceKind.URL]
+        fetched: dict[int, bytes] = {}
+        slots = asyncio.Semaphore(_FETCHES)
+
+        async def fetch(item: MediaItem) -> None:
+            async with slots:
+                fetched[item.index] = await self._fetch(item)
+            self._check_totals(sum(map(len, fetched.values())), 0, item.path)
+
         async with asyncio.TaskGroup() as group:
-            tasks = {item.index: group.create_task(self._fetch(item)) for item in remote}
-        return {index: task.result() for index, task in tasks.items()}
+            for item in remote:
+                group.create_task(fetch(item))
+        return fetched
 
     async def _fetch(self, item: MediaItem) -> bytes:
         try:
@@ -81,13 +100,9 @@ class Intake:
         Raises LimitExceeded before anything is decoded, ContentKeyNotFound with all missing keys, and
         what probing and the family's rule refuse, each with the item's path.
         """
-        if len(items) > self._config.max_items:
-            raise LimitExceeded(
-                f"{len(items)} media items; at most {self._config.max_items} are allowed", "messages"
-            )
-        self._check_keys(items, request.namespace)
         images = sum(item.modality is Modality.IMAGE for item in items)
         fingerprint = model.pixel_fingerprint(settings)
+        self._check_keys(items, request.namespace, fingerprint)
         works = []
         encoded = pixels = 0
         for item in items:
@@ -111,12 +126,17 @@ class Intake:
             most = self._config.max_request_pixels
             raise LimitExceeded(f"the request has {pixels} pixels; at most {most} are allowed", path)
 
-    def _check_keys(self, items: Sequence[MediaItem], namespace: str) -> None:
+    def _known(self, namespace: str, key: str, fingerprint: str) -> Pictures | None:
+        """What the cache has under a key, if it was made with the settings of this request."""
+        pictures = self._cache.peek(namespace, key)
+        return pictures if pictures is not None and pictures.fingerprint == fingerprint else None
+
+    def _check_keys(self, items: Sequence[MediaItem], namespace: str, fingerprint: str) -> None:
         missing = [
             item
             for item in items
             if item.part.source.kind is SourceKind.CONTENT_KEY
-            and self._cache.peek(namespace, item.part.source.text) is None
+            and self._known(namespace, item.part.source.text, fingerprint) is None
         ]
         if missing:
             keys = tuple(dict.fromkeys(item.part.source.text for item in missing))
@@ -136,15 +156,19 @@ class Intake:
     ) -> MediaWork:
         source = item.part.source
         if source.kind is SourceKind.CONTENT_KEY:
-            pictures = self._cache.peek(request.namespace, source.text)
-            if pictures is None or pictures.fingerprint != fingerprint:
+            pictures = self._known(request.namespace, source.text, fingerprint)
+            if pictures is None or pictures.plan.modality is not item.modality:
                 raise ContentKeyNotFound(
                     "the content key is not in the cache; send the bytes", item.path, (source.text,)
                 )
             return MediaWork(item, pictures.plan, source.text, pictures=pictures)
-        data = fetched if fetched is not None else resolve(source, self._config.max_encoded_bytes)
         if isinstance(item.part, AudioPart):
-            return self._open_audio(request, model, item, item.part, data)
+            try:
+                data = fetched or resolve(source, self._config.max_encoded_bytes)
+            except InvalidImage as error:
+                raise InvalidAudio(error.message, item.path) from error
+            return self._open_audio(request, model, fingerprint, item, item.part, data)
+        data = fetched or resolve(source, self._config.max_encoded_bytes)
         return self._open_image(request, model, settings, fingerprint, item, item.part, data, images)
 
     def _open_image(
@@ -168,13 +192,19 @@ class Intake:
         return MediaWork(item, plan, key, data, header)
 
     def _open_audio(
-        self, request: Request, model: ServedModel, item: MediaItem, part: AudioPart, data: bytes
+        self,
+        request: Request,
+        model: ServedModel,
+        fingerprint: str,
+        item: MediaItem,
+        part: AudioPart,
+        data: bytes,
     ) -> MediaWork:
         if model.spec.plan_audio is None:
             raise UnsupportedContent(f"{model.spec.family} takes no audio; send text and images", item.path)
         plan = model.spec.plan_audio(probe_audio(data, part))
         form = (part.format, part.sample_rate, part.channels)
-        key = content_key(request.namespace, data, "audio v1", model.spec.family, form, "")
+        key = content_key(request.namespace, data, "audio v1", fingerprint, form, "")
         return MediaWork(item, plan, key, data)
 
 

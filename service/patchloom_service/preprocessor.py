@@ -13,11 +13,11 @@ from patchloom_service.buffers import Allocator, BufferPool
 from patchloom_service.chat.expand import Expanded, expand
 from patchloom_service.chat.normalize import harvest, harvest_tokens, normalize
 from patchloom_service.chat.tokens import parse_token_prompt
+from patchloom_service.clips import ClipEngine, feature_bytes
 from patchloom_service.config import Config, parse_colour
 from patchloom_service.errors import (
     FingerprintMismatch,
     InvalidArgument,
-    LimitExceeded,
     ModelNotFound,
     QueueFull,
 )
@@ -36,7 +36,6 @@ from patchloom_service.types import (
     OutputOptions,
     Prompt,
     Request,
-    TextPart,
     TokenPrompt,
     Warning,
 )
@@ -84,6 +83,7 @@ class Preprocessor:
         self._cache: PictureCache = Cache(config.pixel_cache_bytes, lambda pictures: pictures.nbytes)
         self._intake = Intake(config, self._cache)
         self._engine = PixelEngine(config, backend, self._workers, self._cache)
+        self._clips = ClipEngine(config, self._workers, self._cache)
         self._defaults = PixelSettings(
             config.parity, config.dtype, parse_colour(config.background), Encoding.MODEL
         )
@@ -106,11 +106,12 @@ class Preprocessor:
         return self._engine.buffers
 
     def pixel_bytes(self, prepared: Prepared) -> int:
-        """Bytes of the pixel tensors that `pixels` will make, at most."""
+        """Bytes of the pixel and audio tensors that `pixels` will make, at most."""
         settings = prepared.settings
         width = 1 if settings.encoding is Encoding.UINT8 else Dtype(settings.dtype).numpy.itemsize
         pieces = [placed.piece for work in prepared.works for placed in work.plan.pieces]
-        return sum(piece.rows * piece.layout.row_size() * width for piece in pieces)
+        pixels = sum(piece.rows * piece.layout.row_size() * width for piece in pieces)
+        return pixels + feature_bytes(prepared.works, prepared.model.spec)
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -163,22 +164,8 @@ class Preprocessor:
     def _normalize(self, request: Request) -> tuple[Conversation | None, tuple[MediaItem, ...]]:
         if isinstance(request.prompt, TokenPrompt):
             return None, harvest_tokens(request.prompt)
-        self._check_text(request.prompt)
         conversation = normalize(request.prompt, self._config.max_tool_results)
         return conversation, harvest(conversation)
-
-    def _check_text(self, conversation: Conversation) -> None:
-        size = sum(
-            len(part.text.encode("utf-8", "surrogatepass"))
-            for message in conversation.messages
-            for part in message.content
-            if isinstance(part, TextPart)
-        )
-        if size > self._config.max_text_bytes:
-            raise LimitExceeded(
-                f"the messages hold {size} bytes of text; at most {self._config.max_text_bytes} are allowed",
-                "messages",
-            )
 
     def _prepare(
         self,
@@ -247,14 +234,12 @@ class Preprocessor:
         sent = [work for work in prepared.works if work.key not in known]
         fingerprint = prepared.model.pixel_fingerprint(prepared.settings)
         with prepared.watch.stage("pixels"):
-            outcome = await self._engine.compute(
-                sent,
-                prepared.model.spec,
-                prepared.settings,
-                fingerprint,
-                prepared.request.namespace,
-                allocator,
+            spec, namespace = prepared.model.spec, prepared.request.namespace
+            clips = await self._clips.compute(sent, spec, fingerprint, namespace)
+            pictures = await self._engine.compute(
+                sent, spec, prepared.settings, fingerprint, namespace, allocator
             )
+            outcome = clips.join(pictures, sent, spec)
         result = self.tokens(prepared)
         counters = replace(
             result.counters, decodes=outcome.decodes, cache_hits=outcome.hits, cache_misses=outcome.misses

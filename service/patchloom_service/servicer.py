@@ -24,8 +24,8 @@ from patchloom_service.transport.transports import Transports
 from patchloom_service.types import Transport
 from patchloom_service.wire import (
     read_lease,
+    read_lease_time,
     read_request,
-    read_seconds,
     serialize_response,
     write_model,
     write_response,
@@ -124,6 +124,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self._preprocessor = preprocessor
         self._transports = transports
         self._metrics = metrics
+        self._config = config
         self._timeout = config.request_timeout
         self._most_unsent = config.max_inflight_bytes
         self._unsent = ByteBudget(self._most_unsent)
@@ -206,14 +207,14 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         async def renew() -> pb.RenewLeasesResponse:
             keys = [read_lease(lease) for lease in request.leases]
             response = pb.RenewLeasesResponse()
-            expires = self._transports.renew(keys, read_seconds(request, "lease_time"))
+            expires = self._transports.renew(keys, read_lease_time(request, "lease_time"))
             response.expires.FromNanoseconds(int(expires * 1e9))
             return response
 
         return await self._answer("RenewLeases", context, renew)
 
     async def _preprocess(self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext) -> bytes:
-        parsed = await asyncio.to_thread(read_request, request)
+        parsed = await asyncio.to_thread(read_request, request, limits=self._config)
         delivery = self._transports.delivery(parsed.output, parsed.namespace, _owner(context))
         sent = False
         try:
@@ -239,7 +240,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         context.add_done_callback(lambda _: self._unsent.give(held))
 
     async def _count(self, request: pb.CountTokensRequest) -> pb.CountTokensResponse:
-        parsed = await asyncio.to_thread(read_request, request.request)
+        parsed = await asyncio.to_thread(read_request, request.request, limits=self._config)
         result = await self._preprocessor.count(parsed)
         self._count_stages(result)
         return pb.CountTokensResponse(response=await asyncio.to_thread(write_response, result))

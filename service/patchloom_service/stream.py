@@ -170,7 +170,7 @@ class Stream:
 
     async def _answer(self, key: str, request: pb.PreprocessRequest) -> Result:
         pipeline = self._tools.preprocessor
-        parsed = await asyncio.to_thread(read_request, request)
+        parsed = await asyncio.to_thread(read_request, request, limits=self._tools.config)
         delivery = self._tools.transports.delivery(parsed.output, parsed.namespace, self._owner)
         sent = False
         try:

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from patchloom_proto import preprocess_pb2 as pb
 
-from patchloom_service.errors import InvalidMessage
+from patchloom_service.config import Config
+from patchloom_service.errors import InvalidMessage, LimitExceeded
 from patchloom_service.models.base import Grid, GridKind
 from patchloom_service.result import BoundItem, Counters, Result, Tensor
 from patchloom_service.served import ServedModel
@@ -102,6 +103,7 @@ _DTYPES = {
     "uint8": pb.DTYPE_UINT8,
     "int64": pb.DTYPE_INT64,
     "int32": pb.DTYPE_INT32,
+    "bool": pb.DTYPE_BOOL,
 }
 _GRID_KINDS = {
     GridKind.PATCHES: pb.GRID_KIND_PATCHES,
@@ -111,8 +113,16 @@ _GRID_KINDS = {
 _MODALITIES = {Modality.IMAGE: pb.MODALITY_IMAGE, Modality.AUDIO: pb.MODALITY_AUDIO}
 
 
-def read_request(request: pb.PreprocessRequest, namespace: str = "") -> Request:
-    """The request as values; InvalidMessage with the path of a field that is malformed."""
+def read_request(
+    request: pb.PreprocessRequest,
+    namespace: str = "",
+    limits: Config = Config(),  # noqa: B008 - a frozen value
+) -> Request:
+    """The request as values; InvalidMessage with the path of a field that is malformed.
+
+    LimitExceeded for more items, text or token ids than `limits` allow, before any of it is read.
+    """
+    _check_sizes(request, limits)
     kind = request.WhichOneof("prompt")
     prompt: Conversation | TokenPrompt
     if kind == "conversation":
@@ -131,6 +141,32 @@ def read_request(request: pb.PreprocessRequest, namespace: str = "") -> Request:
         warnings=tuple(Notice(w.reason, w.field_path, w.message) for w in cast(Any, request.warnings)),
         namespace=namespace,
     )
+
+
+def _check_sizes(request: pb.PreprocessRequest, limits: Config) -> None:
+    """Text is counted as it is serialized: that of all parts, calls, tools and template kwargs."""
+    if len(request.tokens.token_ids) > limits.max_prompt_tokens:
+        raise LimitExceeded(
+            f"the prompt has {len(request.tokens.token_ids)} tokens; "
+            f"at most {limits.max_prompt_tokens} are allowed",
+            "tokens.token_ids",
+        )
+    media, text = len(request.tokens.media), len(request.render.template_kwargs)
+    text += sum(map(len, request.conversation.tools))
+    for message in request.conversation.messages:
+        items = [part.ByteSize() for part in message.content if part.WhichOneof("part") in _MEDIA_PARTS]
+        media += len(items)
+        text += message.ByteSize() - sum(items)
+    if media > limits.max_items:
+        path = "messages" if request.HasField("conversation") else "media"
+        raise LimitExceeded(f"{media} media items; at most {limits.max_items} are allowed", path)
+    if text > limits.max_text_bytes:
+        raise LimitExceeded(
+            f"the request holds {text} bytes of text; at most {limits.max_text_bytes} are allowed", "messages"
+        )
+
+
+_MEDIA_PARTS = ("image", "audio")
 
 
 def _pick(table: Mapping[Any, _T], value: int, path: str) -> _T:
@@ -251,13 +287,6 @@ def _output(options: pb.OutputOptions) -> OutputOptions:
             options.background >> 8 & 255,
             options.background & 255,
         )
-    lease = (
-        options.lease_time.seconds + options.lease_time.nanos / 1e9
-        if options.HasField("lease_time")
-        else None
-    )
-    if lease is not None and lease <= 0:
-        raise InvalidMessage("must be positive", "output.lease_time")
     if options.shards > 1024:
         raise InvalidMessage("at most 1024 shards are allowed", "output.shards")
     return OutputOptions(
@@ -270,7 +299,7 @@ def _output(options: pb.OutputOptions) -> OutputOptions:
         shards=options.shards,
         background=background,
         show_messages=options.show_messages,
-        lease_time=lease,
+        lease_time=read_lease_time(options, "output.lease_time"),
     )
 
 
@@ -350,16 +379,27 @@ def read_lease(lease: pb.Lease) -> LeaseKey:
     return LeaseKey(lease.server_instance, lease.lease_id, lease.generation)
 
 
-def read_seconds(message: Any, name: str) -> float | None:
+def read_seconds(message: Any, name: str, path: str = "") -> float | None:
     """A Duration field of a message in seconds, None where it is unset; InvalidMessage unless positive."""
     if not message.HasField(name):
         return None
     value = getattr(message, name)
     seconds = float(value.seconds + value.nanos / 1e9)
     if seconds <= 0:
-        raise InvalidMessage("must be positive", name)
+        raise InvalidMessage("must be positive", path or name)
     return seconds
 
+
+def read_lease_time(message: Any, path: str) -> float | None:
+    """The lease_time of a message in seconds, None where it is unset; InvalidMessage for too long a time."""
+    seconds = read_seconds(message, "lease_time", path)
+    if seconds is not None and seconds > LEASE_SECONDS_MAX:
+        raise InvalidMessage(f"at most {LEASE_SECONDS_MAX} seconds are allowed; renew the lease", path)
+    return seconds
+
+
+LEASE_SECONDS_MAX = 86400
+"""A lease that nobody renews for a day holds memory that nobody reads."""
 
 _FELL_BACK = Notice(
     "TRANSPORT_FELL_BACK", "output.transport", "the memory for tensors is full; they came inline"

@@ -85,6 +85,18 @@ async def test_a_key_only_part_gives_the_same_pixels_and_a_miss_names_all_keys()
         assert caught.value.keys == ("0" * 64, "1" * 64)
 
 
+async def test_keys_of_other_settings_are_all_missing():
+    async with running() as (_, client):
+        first = await client.preprocess(request(png(6), png(7)))
+        keys = tuple(item.content_key for item in first.items)
+        again = request(options={"parity": "pillow12"})
+        for key in keys:
+            again.conversation.messages[0].content.add().image.source.content_key = key
+        with pytest.raises(errors.ContentKeyNotFound) as caught:
+            await client.preprocess(again)
+        assert caught.value.keys == keys
+
+
 async def test_a_miss_of_all_keys_that_a_request_may_have_reaches_the_client():
     keys = tuple(f"{number:064x}" for number in range(256))
     missing = request()

@@ -1,8 +1,12 @@
 import numpy as np
 import pytest
 from patchloom_proto import preprocess_pb2 as pb
+from patchloom_service.config import Config
+from patchloom_service.errors import InvalidMessage, LimitExceeded
 from patchloom_service.result import Expansion, Result, Tensor
-from patchloom_service.wire import serialize_response, write_response
+from patchloom_service.wire import read_lease_time, read_request, serialize_response, write_response
+
+from tests.support.servers import png, request
 
 
 def result(**tensors):
@@ -35,3 +39,64 @@ def test_a_fallen_back_response_says_so_when_serialized():
     made = result(pixel_values=("float32", large(40)))
     read = pb.PreprocessResponse.FromString(serialize_response(made, lambda array: None, fell_back=True))
     assert [warning.reason for warning in read.warnings] == ["TRANSPORT_FELL_BACK"]
+
+
+LONG = "a" * 1000
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda r: r.conversation.messages[0].content.add().text,
+        lambda r: r.conversation.messages[0].content.add().thinking,
+    ],
+)
+def test_the_text_of_every_part_counts(write):
+    made = request(png(0, 300, 300))
+    limits = Config(max_text_bytes=900)
+    assert read_request(made, limits=limits).prompt.messages[0].content[0].text == "look"
+    write(made).text = LONG
+    with pytest.raises(LimitExceeded, match="bytes of text; at most 900 are allowed"):
+        read_request(made, limits=limits)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: setattr(r.conversation.messages[0], "reasoning", LONG),
+        lambda r: setattr(r.conversation.messages[0], "name", LONG),
+        lambda r: r.conversation.messages[0].tool_calls.add(name="f", arguments=b"[" * 1000),
+        lambda r: r.conversation.tools.append(b"{" * 1000),
+        lambda r: setattr(r.render, "template_kwargs", b"{" * 1000),
+        lambda r: setattr(r.conversation.messages[0].content.add().structured, "json", b"{" * 1000),
+    ],
+)
+def test_all_other_text_counts_before_it_is_parsed(change):
+    made = request()
+    change(made)
+    with pytest.raises(LimitExceeded, match="at most 900"):
+        read_request(made, limits=Config(max_text_bytes=900))
+
+
+def test_token_ids_and_items_are_counted_before_they_are_read():
+    made = pb.PreprocessRequest()
+    made.tokens.token_ids.extend([1] * 11)
+    with pytest.raises(LimitExceeded, match="11 tokens; at most 10") as caught:
+        read_request(made, limits=Config(max_prompt_tokens=10))
+    assert caught.value.field_path == "tokens.token_ids"
+    with pytest.raises(LimitExceeded, match="3 media items; at most 2") as caught:
+        read_request(request(b"1", b"2", b"3"), limits=Config(max_items=2))
+    assert caught.value.field_path == "messages"
+
+
+@pytest.mark.parametrize("seconds", [86401, 10**11, 2**62])
+def test_a_lease_of_more_than_a_day_is_refused(seconds):
+    made = request()
+    made.output.lease_time.seconds = seconds
+    with pytest.raises(InvalidMessage, match="at most 86400 seconds") as caught:
+        read_request(made)
+    assert caught.value.field_path == "output.lease_time"
+    renewal = pb.RenewLeasesRequest()
+    renewal.lease_time.seconds = seconds
+    with pytest.raises(InvalidMessage, match="at most 86400 seconds"):
+        read_lease_time(renewal, "lease_time")

@@ -54,6 +54,7 @@ class Pipeline:
     def __init__(self, directory: Path, **settings: Any) -> None:
         config = Config(**{"device": "cpu", **settings})
         self.model = load_model(str(directory), config, "model")
+        self._config = config
         self.preprocessor = Preprocessor(config, {"model": self.model}, backend.select("cpu"))
         self._runner = asyncio.Runner()
 
@@ -73,7 +74,7 @@ class Pipeline:
         request = PROTOCOLS[dialect](body)
         request.model = "model"
         apply_options(request, {"encoding": "uint8", **options})
-        return self.answer(read_request(request), count)
+        return self.answer(read_request(request, limits=self._config), count)
 
     def answer(self, request: Any, count: bool = False) -> Response:
         """The answer to the service's own request."""
