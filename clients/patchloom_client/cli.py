@@ -4,15 +4,17 @@ import argparse
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client.client import Client
 from patchloom_client.errors import InvalidMessage, PatchloomError
 from patchloom_client.flags import (
+    Parser,
     add_request_flags,
     add_setting_flags,
     config_fields,
@@ -23,14 +25,17 @@ from patchloom_client.output import error_json, response_json, write_safetensors
 from patchloom_client.protocols import OPTIONS, PROTOCOLS, apply_options
 from patchloom_client.tensors import Response
 
+if TYPE_CHECKING:
+    from patchloom_client.local import LocalService
+
 # The words of these settings are request options too; a request's flag sets the request.
 _BOTH = frozenset({"parity", "dtype", "background", "lease_time", "address"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; the exit status is 0, or 2 for an error, which is printed as JSON."""
-    parsed = _parser().parse_args(arguments)
     try:
+        parsed = _parser().parse_args(arguments)
         parsed.run(parsed)
     except PatchloomError as error:
         return _fail(error)
@@ -45,9 +50,7 @@ def _fail(error: PatchloomError) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="patchloom", description="Multimodal preprocessing for LLM serving."
-    )
+    parser = Parser(prog="patchloom", description="Multimodal preprocessing for LLM serving.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     serve = commands.add_parser("serve", help="run the service")
     serve.add_argument("--model", action="append", required=True, metavar="DIR_OR_ID", help="repeatable")
@@ -125,33 +128,41 @@ def _bench(arguments: argparse.Namespace) -> None:
 
 def _request(arguments: argparse.Namespace) -> pb.PreprocessRequest:
     try:
-        body = json.loads(arguments.request.read_text(encoding="utf-8"), object_pairs_hook=_unique_keys)
+        body = json.loads(arguments.request.read_text(encoding="utf-8-sig"), object_pairs_hook=_unique_keys)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidMessage(f"{arguments.request} is no JSON: {error}") from error
     request = PROTOCOLS[arguments.protocol](body)
     apply_options(request, request_options(arguments), "flags")
-    request.model = arguments.model
+    request.model = arguments.model or request.model
     return request
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise InvalidMessage("the request file has an object with a key twice")
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise InvalidMessage(f"the request file has an object with the key {twice!r} twice")
     return value
 
 
 def _answer(arguments: argparse.Namespace, count_only: bool) -> Response:
     request = _request(arguments)
-    if arguments.address:
-        with Client(arguments.address) as client:
-            return client.count_tokens(request) if count_only else client.preprocess(request)
+    if not arguments.address:
+        return _local(arguments).run(request, count_only)
+    if ignored := settings(arguments):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in ignored)
+        print(f"no effect with --address, give it to patchloom serve: {flags}", file=sys.stderr)
+    with Client(arguments.address) as client:
+        return client.count_tokens(request) if count_only else client.preprocess(request)
+
+
+def _local(arguments: argparse.Namespace) -> "LocalService":
     if not arguments.model:
-        raise InvalidMessage("missing --model; name a model directory, or a server with --address")
+        other = "" if arguments.run is _inspect else ", or a server with --address"
+        raise InvalidMessage(f"missing --model; name a model directory{other}", "flags.model")
     from patchloom_client.local import LocalService
 
-    service = LocalService(arguments.model, settings(arguments))
-    return service.run(request, count_only)
+    return LocalService(arguments.model, settings(arguments))
 
 
 def _print(value: Any) -> None:
@@ -177,12 +188,11 @@ def _model_info(arguments: argparse.Namespace) -> None:
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
-    from patchloom_client.local import LocalService
     from patchloom_client.report import render_report
 
     request = _request(arguments)
     apply_options(request, {"encoding": "uint8", "show_messages": True}, "flags")
-    service = LocalService(arguments.model, settings(arguments))
+    service = _local(arguments)
     response = service.run(request)
     tokens = [service.model.tokenizer.decode([token]) for token in response.token_ids]
     control = service.model.tokenizer.control.values()

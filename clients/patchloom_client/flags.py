@@ -3,10 +3,23 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from typing import Any, NoReturn
+
+from patchloom_client.errors import InvalidMessage
 
 _SWITCHES = ("add_generation_prompt", "continue_final_message", "positions", "show_messages")
 _REPEATED = ("known_content_keys",)
+
+
+class Parser(argparse.ArgumentParser):
+    """Flags in full, never abbreviated; a wrong command line is an error like any other."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """Raises InvalidMessage with argparse's words and the command whose help explains more."""
+        raise InvalidMessage(f"{message}; see {self.prog} --help", "flags")
 
 
 def add_request_flags(parser: argparse.ArgumentParser, options: Sequence[str]) -> None:
@@ -17,7 +30,7 @@ def add_request_flags(parser: argparse.ArgumentParser, options: Sequence[str]) -
         if name in _SWITCHES:
             group.add_argument(flag, dest=f"option_{name}", action=argparse.BooleanOptionalAction)
         elif name in _REPEATED:
-            group.add_argument(flag, dest=f"option_{name}", nargs="+", metavar="KEY")
+            group.add_argument(flag, dest=f"option_{name}", action="extend", nargs="+", metavar="KEY")
         else:
             group.add_argument(flag, dest=f"option_{name}", metavar="VALUE")
 

@@ -23,6 +23,8 @@ def load_model(name_or_path: str, config: Config, served_name: str = "") -> Serv
     ValueError says what is missing in the directory or cannot be reproduced exactly.
     """
     path = _directory(name_or_path)
+    if not (path / "config.json").is_file():
+        raise ValueError(f"{path}: no config.json; a model directory in Hugging Face layout is needed")
     try:
         return _load(path, config, served_name or name_or_path)
     except ConfigRefused as error:
@@ -94,10 +96,8 @@ def _facts(spec: ModelSpec) -> dict[str, Any]:
 
 
 def read_checkpoint(path: Path, tokenizer: Tokenizer) -> Checkpoint:
-    """The parsed files of a model directory. ValueError where config.json is missing."""
+    """The parsed files of a model directory."""
     config = read_json(path / "config.json")
-    if not config:
-        raise ValueError(f"{path}: no config.json; a model directory in Hugging Face layout is needed")
     processor = read_json(path / "processor_config.json")
     image_processor = {**read_json(path / "preprocessor_config.json"), **processor.get("image_processor", {})}
     return Checkpoint(

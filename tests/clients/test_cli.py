@@ -6,8 +6,9 @@ import json
 
 import numpy as np
 import pytest
-from patchloom_client import local
+from patchloom_client import cli, local
 from patchloom_client.cli import main
+from patchloom_client.errors import ModelNotFound
 from safetensors import safe_open
 
 from bench.checkpoints import build_checkpoint
@@ -268,3 +269,123 @@ def test_inspect_writes_a_page_with_every_image_under_its_call(run, tmp_path):
     page = path.read_text()
     assert page.count("data:image/png;base64,") == 2
     assert page.index("see_b · b") < page.index("id=item0") < page.index("see_a · a") < page.index("id=item1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: COMMAND; see patchloom --help"),
+        (
+            ["count", "r.json", "--max-items", "many"],
+            "argument --max-items: invalid int value: 'many'; see patchloom count --help",
+        ),
+        (
+            ["count", "r.json", "--model", "m", "--pos"],
+            "unrecognized arguments: --pos; see patchloom --help",
+        ),
+        (
+            ["preprocess", "r.json", "--model", "m"],
+            "the following arguments are required: --out; see patchloom preprocess --help",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_an_error_object(arguments, message, capsys):
+    assert main(arguments) == 2
+    assert json.loads(capsys.readouterr().out) == {
+        "error": {
+            "reason": "INVALID_MESSAGE",
+            "field_path": "flags",
+            "message": message,
+            "status": "INVALID_ARGUMENT",
+        }
+    }
+
+
+def test_a_repeated_flag_of_known_keys_adds_to_the_first(run):
+    first, second = (item["content_key"] for item in run("count", AGENT)[1]["items"])
+    flags = ("--known-content-keys", first, "--known-content-keys", second)
+    assert [item["known"] for item in run("count", AGENT, *flags)[1]["items"]] == [True, True]
+
+
+def test_a_byte_order_mark_before_the_request_is_read_over(run, tmp_path, model, capsys):
+    path = tmp_path / "marked.json"
+    path.write_text(json.dumps(AGENT), encoding="utf-8-sig")
+    assert main(["count", str(path), "--model", model]) == 0
+    assert json.loads(capsys.readouterr().out)["token_ids"] == run("count", AGENT)[1]["token_ids"]
+
+
+def test_a_key_given_twice_is_named(tmp_path, capsys):
+    path = tmp_path / "request.json"
+    path.write_text('{"messages": [{"role": "user", "content": "a", "content": "b"}]}')
+    assert main(["count", str(path), "--model", "m"]) == 2
+    message = "the request file has an object with the key 'content' twice"
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("count", "missing --model; name a model directory, or a server with --address"),
+        ("inspect", "missing --model; name a model directory"),
+    ],
+)
+def test_a_command_in_this_process_needs_a_model(command, message, tmp_path, capsys):
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(AGENT))
+    out = ["--out", str(tmp_path / "page.html")] if command == "inspect" else []
+    assert main([command, str(path), *out]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["field_path"], error["message"]) == ("flags.model", message)
+
+
+class Refusing:
+    """A client whose server serves nothing; the error names the model asked for."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def count_tokens(self, request):
+        raise ModelNotFound(f"{self.address} {request.model}")
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked"), [([], "of-the-file"), (["--model", "of-the-flag"], "of-the-flag")]
+)
+def test_a_server_is_asked_for_the_model_of_the_flag_or_else_of_the_file(
+    flags, asked, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(cli, "Client", Refusing)
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps({**AGENT, "model": "of-the-file"}))
+    assert main(["count", str(path), "--address", "here:1", *flags]) == 2
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["error"]["message"] == f"here:1 {asked}"
+    assert printed.err == ""
+
+
+def test_a_setting_that_only_a_server_can_have_is_said_to_have_no_effect(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "Client", Refusing)
+    path = tmp_path / "request.json"
+    path.write_text(json.dumps(AGENT))
+    main(["count", str(path), "--address", "here:1", "--max-items", "1", "--dtype", "bf16"])
+    assert capsys.readouterr().err == "no effect with --address, give it to patchloom serve: --max-items\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ((), "no config.json; a model directory in Hugging Face layout is needed"),
+        (("config.json",), "no tokenizer; add tokenizer.json to the model directory"),
+    ],
+)
+def test_a_directory_that_is_no_checkpoint_is_named_with_what_it_lacks(files, message, tmp_path, capsys):
+    for name in files:
+        (tmp_path / name).write_text('{"architectures": ["Qwen2VLForConditionalGeneration"]}')
+    assert main(["model-info", str(tmp_path)]) == 2
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == f"{tmp_path}: {message}"

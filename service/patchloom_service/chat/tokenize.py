@@ -217,9 +217,11 @@ def _load(directory: Path) -> Any:
         loaded = transformers.AutoTokenizer.from_pretrained(
             directory, local_files_only=True, trust_remote_code=False, use_fast=True
         )
-    except (ValueError, KeyError, OSError, StrictDataclassError):
+    except (ValueError, KeyError, OSError, StrictDataclassError) as error:
         if not (directory / "tokenizer.json").is_file():
-            raise
+            raise ValueError(
+                f"{directory}: no tokenizer; add tokenizer.json to the model directory"
+            ) from error
         loaded = transformers.PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
     if not getattr(loaded, "is_fast", False):
         raise ValueError(f"{directory}: the tokenizer has no tokenizer.json and cannot be converted to one")
