@@ -42,10 +42,6 @@ class Backend:
     """An uninitialised flat output of so many elements."""
     warm: Callable[[Sequence[Dtype]], None]
     """Compile what these output types need, on a device the decoders too, before the first request does."""
-    upload: Callable[[NDArray[Any], Any], None]
-    """Copy a flat numpy array of `dtype.numpy` into an output of the same length."""
-    download: Callable[[Any, NDArray[Any]], None]
-    """Copy an output into a flat numpy array of `dtype.numpy`, after all launches that write it."""
 
 
 def select(device: str) -> Backend:
@@ -82,10 +78,7 @@ def _cpu() -> Backend:
     def empty(elements: int, dtype: Dtype) -> NDArray[Any]:
         return np.empty(elements, dtype.numpy)
 
-    def copy(source: NDArray[Any], target: NDArray[Any]) -> None:
-        target[:] = source
-
-    return Backend("cpu", resize_patchify, empty, warm, copy, copy)
+    return Backend("cpu", resize_patchify, empty, warm)
 
 
 def _triton(name: str) -> Backend:
@@ -117,15 +110,4 @@ def _triton(name: str) -> Backend:
         jpeg.warm(device)
         png.warm(device)
 
-    def host(array: NDArray[Any]) -> torch.Tensor:
-        return torch.from_numpy(array.view(np.int16) if array.dtype == np.uint16 else array)
-
-    def upload(source: NDArray[Any], target: torch.Tensor) -> None:
-        bits = host(source)
-        target.view(bits.dtype).copy_(bits)
-
-    def download(source: torch.Tensor, target: NDArray[Any]) -> None:
-        bits = host(target)
-        bits.copy_(source.view(bits.dtype))
-
-    return Backend(name, resize_patchify, empty, warm, upload, download)
+    return Backend(name, resize_patchify, empty, warm)
