@@ -3,6 +3,7 @@
 The flags of `patchloom serve` are made from these fields, so a default is written here and nowhere else.
 """
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -59,6 +60,7 @@ class Config:
     batch_wait: float = _setting(0.002, "seconds a batch waits for more images, on a GPU")
     device_pool_bytes: int = _setting(16 << 30, "GPU memory of the batches in work")
     max_inflight_bytes: int = _setting(8 << 30, "bytes of decoded images and tensors in work")
+    max_unsent_bytes: int = _setting(512 << 20, "bytes of inline responses in memory until they are sent")
 
     allow_fetch: tuple[str, ...] = _setting((), "host whose https URLs may be fetched; repeatable")
     fetch_timeout: float = _setting(10.0, "seconds to fetch one URL")
@@ -90,11 +92,23 @@ class Config:
             least = 0 if item.name in _MAY_BE_ZERO else 1
             if isinstance(value, int) and value < least:
                 raise ValueError(f"{item.name} must be at least {least}, got {value}")
-            if isinstance(value, float) and not value > 0 and item.name != "batch_wait":
-                raise ValueError(f"{item.name} must be positive, got {value}")
+            if isinstance(value, float):
+                _check_seconds(item.name, value)
+        for host in self.allow_fetch:
+            if not host.strip(".") or any(c in host for c in "/@ ?#"):
+                raise ValueError(
+                    f"allow_fetch takes a host such as example.com or .example.com, got {host!r}"
+                )
 
 
-_MAY_BE_ZERO = frozenset({"pixel_cache_bytes", "segment_cache_bytes", "fetch_redirects", "cuda_ipc_bytes"})
+_MAY_BE_ZERO = frozenset(
+    {"pixel_cache_bytes", "segment_cache_bytes", "fetch_redirects", "cuda_ipc_bytes", "batch_wait"}
+)
+
+
+def _check_seconds(name: str, value: float) -> None:
+    if not math.isfinite(value) or value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
+        raise ValueError(f"{name} must be a positive number of seconds, got {value}")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

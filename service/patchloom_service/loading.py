@@ -60,7 +60,15 @@ def _load(path: Path, config: Config, name: str) -> ServedModel:
         renderer=renderer,
         identity=_identity(path, template),
         info={**_facts(spec), **info, "segment_memo": tokenizer.exact},
+        vocabulary=_vocabulary(checkpoint, tokenizer),
     )
+
+
+def _vocabulary(checkpoint: Checkpoint, tokenizer: Tokenizer) -> int:
+    """One more than the highest id: the embedding's size where config.json says it, else the tokenizer's."""
+    text = checkpoint.config.get("text_config") or {}
+    declared = checkpoint.config.get("vocab_size") or text.get("vocab_size") or 0
+    return max(int(declared), tokenizer.size)
 
 
 def _renderer(

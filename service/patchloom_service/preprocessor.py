@@ -11,13 +11,14 @@ from patchloom_kernels.normalize import Dtype
 from patchloom_service.batching import PixelEngine, PixelOutcome
 from patchloom_service.buffers import Allocator, BufferPool
 from patchloom_service.chat.expand import Expanded, expand
-from patchloom_service.chat.normalize import harvest, harvest_tokens, normalize
+from patchloom_service.chat.normalize import harvest, harvest_tokens, normalize, unmatched_results
 from patchloom_service.chat.tokens import parse_token_prompt
 from patchloom_service.clips import ClipEngine, feature_bytes
 from patchloom_service.config import Config, parse_colour
 from patchloom_service.errors import (
     FingerprintMismatch,
     InvalidArgument,
+    InvalidMessage,
     ModelNotFound,
     QueueFull,
 )
@@ -217,7 +218,7 @@ class Preprocessor:
             fingerprint=prepared.model.fingerprint(prepared.settings),
             token_types_name=spec.token_types_name if spec.token_types else "",
             token_types=spec.token_types(ids, prepared.expanded.spans) if spec.token_types else None,
-            warnings=(*prepared.request.warnings, *prepared.prompt.warnings, *_ignored_details(prepared)),
+            warnings=(*prepared.request.warnings, *prepared.prompt.warnings, *_notices(prepared)),
             timings_ms=prepared.watch.ms,
             counters=Counters(
                 renders=prepared.prompt.renders,
@@ -289,6 +290,11 @@ def _render(
         return model.renderer.render(conversation, [work.item for work in works])
     assert isinstance(request.prompt, TokenPrompt)
     items, plans = [work.item for work in works], [work.plan for work in works]
+    if (highest := max(request.prompt.ids, default=0)) >= model.vocabulary:
+        raise InvalidMessage(
+            f"token {highest} is none of the model; ids below {model.vocabulary} are allowed",
+            "tokens.token_ids",
+        )
     return parse_token_prompt(request.prompt.ids, items, plans, model.placeholder_ids)
 
 
@@ -317,6 +323,12 @@ def _bound(prepared: Prepared, outcome: PixelOutcome | None) -> tuple[BoundItem,
             )
         )
     return tuple(items)
+
+
+def _notices(prepared: Prepared) -> Iterator[Warning]:
+    if prepared.conversation is not None:
+        yield from unmatched_results(prepared.conversation)
+    yield from _ignored_details(prepared)
 
 
 def _ignored_details(prepared: Prepared) -> Iterator[Warning]:

@@ -42,6 +42,7 @@ class ServedModel:
     renderer: Renderer
     identity: Mapping[str, str]
     info: Mapping[str, Any]
+    vocabulary: int  # ids below it are tokens of the model
 
     @property
     def placeholder_ids(self) -> dict[Modality, int]:

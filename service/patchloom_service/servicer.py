@@ -126,7 +126,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self._metrics = metrics
         self._config = config
         self._timeout = config.request_timeout
-        self._most_unsent = config.max_inflight_bytes
+        self._most_unsent = config.max_unsent_bytes
         self._unsent = ByteBudget(self._most_unsent)
         self._draining = False
         self._streams: set[Stream] = set()

@@ -17,7 +17,11 @@ def test_dtype_aliases_become_the_canonical_name():
         ("parity", "pillow9", "parity must be one of aten_u8, pillow12, pillow13"),
         ("dtype", "int8", "dtype must be one of"),
         ("max_items", 0, "max_items must be at least 1, got 0"),
-        ("lease_time", 0.0, "lease_time must be positive, got 0.0"),
+        ("lease_time", 0.0, "lease_time must be a positive number of seconds, got 0.0"),
+        ("batch_wait", float("nan"), "batch_wait must be a positive number of seconds, got nan"),
+        ("request_timeout", float("inf"), "request_timeout must be"),
+        ("allow_fetch", ("https://example.com/",), "allow_fetch takes a host such as example.com"),
+        ("allow_fetch", ("",), "allow_fetch takes a host"),
         ("background", "white", "a colour is written #rrggbb, got 'white'"),
     ],
 )

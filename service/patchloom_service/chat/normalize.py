@@ -23,6 +23,7 @@ from patchloom_service.types import (
     ThinkingPart,
     TokenPrompt,
     ToolResultPolicy,
+    Warning,
 )
 
 _MEDIA_KEYS = frozenset(
@@ -43,6 +44,22 @@ def normalize(conversation: Conversation, max_tool_results: int) -> Conversation
     messages = [_checked(message, f"messages[{i}]") for i, message in enumerate(conversation.messages)]
     messages = list(_placed(messages, conversation.options.tool_results, max_tool_results))
     return replace(conversation, messages=tuple(_named(messages)))
+
+
+def unmatched_results(conversation: Conversation) -> Iterator[Warning]:
+    """One warning per tool message that answers no call of an earlier turn, or answers one twice."""
+    open_calls: set[str] = set()
+    for index, message in enumerate(conversation.messages):
+        open_calls |= {call.id for call in message.tool_calls}
+        if message.role is not Role.TOOL:
+            continue
+        if not message.tool_call_id and not open_calls:
+            continue  # a history without ids
+        if message.tool_call_id in open_calls:
+            open_calls.discard(message.tool_call_id)
+            continue
+        path = f"messages[{index}].tool_call_id"
+        yield Warning("UNMATCHED_TOOL_RESULT", path, "no earlier call with this id waits for a result")
 
 
 def harvest(conversation: Conversation) -> tuple[MediaItem, ...]:

@@ -129,6 +129,12 @@ class Tokenizer:
         assert guarded._memo.capacity in (0, self._memo_bytes)
         return guarded
 
+    @property
+    def size(self) -> int:
+        """One more than the highest id."""
+        highest = max((token.id for token in self.added.values()), default=-1)
+        return max(int(self._full.get_vocab_size(with_added_tokens=True)), highest + 1)
+
     def token_id(self, spelling: str) -> int | None:
         """The id of an added token, None for any other text."""
         token = self.added.get(spelling)

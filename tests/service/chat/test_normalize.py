@@ -1,5 +1,5 @@
 import pytest
-from patchloom_service.chat.normalize import harvest, normalize
+from patchloom_service.chat.normalize import harvest, normalize, unmatched_results
 from patchloom_service.errors import InvalidMessage, LimitExceeded, UnsupportedContent
 from patchloom_service.types import (
     Conversation,
@@ -131,6 +131,16 @@ def test_too_many_results_in_a_turn_are_refused():
 def test_a_field_in_the_wrong_role_is_refused(message):
     with pytest.raises(InvalidMessage):
         normalized(message)
+
+
+def test_results_without_a_waiting_call_are_warned_of():
+    conversation = normalize(
+        Conversation((calls("a"), result("a"), result("a"), result("z"), calls("a"), result("a"))), 10
+    )
+    assert [w.field_path for w in unmatched_results(conversation)] == [
+        "messages[2].tool_call_id",
+        "messages[3].tool_call_id",
+    ]
 
 
 def test_harvest_counts_items_in_message_order_with_their_calls():
