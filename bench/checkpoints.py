@@ -297,7 +297,21 @@ _FAMILIES = {
             "rescale_image_frac": None,
             "rescale_image_max_upscaled_long_edge": 2048,
         },
-        processor={"processor_class": "InklingProcessor"},
+        processor={
+            "processor_class": "InklingProcessor",
+            "num_dmel_bins": 16,
+            "dmel_min_value": -7.0,
+            "dmel_max_value": 2.0,
+            "feature_extractor": {
+                "feature_extractor_type": "InklingFeatureExtractor",
+                "feature_size": 80,
+                "sampling_rate": 16000,
+                "padding_value": 0.0,
+                "audio_token_duration_s": 0.05,
+                "window_size_multiplier": 2.0,
+                "n_fft": 1600,
+            },
+        },
     ),
 }
 

@@ -21,6 +21,7 @@ _SAFETENSORS = {
     "uint8": "U8",
     "int64": "I64",
     "int32": "I32",
+    "bool": "BOOL",
 }
 
 

@@ -24,6 +24,7 @@ _NUMPY: dict[int, tuple[str, np.dtype[Any]]] = {
     pb.DTYPE_UINT8: ("uint8", np.dtype("u1")),
     pb.DTYPE_INT64: ("int64", np.dtype("<i8")),
     pb.DTYPE_INT32: ("int32", np.dtype("<i4")),
+    pb.DTYPE_BOOL: ("bool", np.dtype("?")),
 }
 
 

@@ -58,6 +58,7 @@ class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DTYPE_UINT8: _ClassVar[Dtype]
     DTYPE_INT64: _ClassVar[Dtype]
     DTYPE_INT32: _ClassVar[Dtype]
+    DTYPE_BOOL: _ClassVar[Dtype]
 
 class Encoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -119,6 +120,7 @@ DTYPE_FLOAT16: Dtype
 DTYPE_UINT8: Dtype
 DTYPE_INT64: Dtype
 DTYPE_INT32: Dtype
+DTYPE_BOOL: Dtype
 ENCODING_UNSPECIFIED: Encoding
 ENCODING_MODEL: Encoding
 ENCODING_UINT8: Encoding

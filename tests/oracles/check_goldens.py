@@ -27,3 +27,10 @@ def fresh(tmp_path_factory):
 def test_the_committed_golden_is_fresh(name, fresh):
     committed, made = (json.loads((folder / f"{name}.json").read_text()) for folder in (GOLDEN, fresh))
     assert made == committed
+
+
+def test_the_committed_golden_of_audio_is_fresh(tmp_path):
+    command = [str(PYTHON), "-m", "tests.oracles.generate_audio", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    committed, made = (folder / "inkling.json" for folder in (GOLDEN.parent / "golden_audio", tmp_path))
+    assert json.loads(made.read_text()) == json.loads(committed.read_text())

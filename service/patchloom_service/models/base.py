@@ -142,6 +142,22 @@ class AudioInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class AudioFeatures:
+    """What a family makes of audio clips.
+
+    `compute(samples, rate)` gives the features of one mono clip, one row for each frame of its plan, small
+    enough to be kept. `stack(clips)` joins those of at least one clip to tensors with one row per clip, of at
+    most `frame_bytes` for each frame of the longest. Both run in any thread. `cost(frames)` is about the
+    memory, in bytes, that `compute` takes for a clip of so many frames.
+    """
+
+    compute: Callable[[npt.NDArray[np.float32], int], npt.NDArray[Any]]
+    stack: Callable[[Sequence[npt.NDArray[Any]]], Mapping[str, npt.NDArray[Any]]]
+    frame_bytes: int
+    cost: Callable[[int], int]
+
+
+@dataclass(frozen=True, slots=True)
 class ItemSpan:
     """Where an expanded item stands in the ids, and its plan."""
 
@@ -177,6 +193,7 @@ class ModelSpec:
     oracle: str
     structural: tuple[str, ...] = ()
     plan_audio: Callable[[AudioInfo], MediaPlan] | None = None
+    audio: AudioFeatures | None = None
     token_types_name: str = "mm_token_type_ids"
     token_types: Callable[[IdArray, Sequence[ItemSpan]], npt.NDArray[np.uint8]] | None = None
     positions: Callable[[IdArray, Sequence[ItemSpan]], tuple[IdArray, IdArray]] | None = None

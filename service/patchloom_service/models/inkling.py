@@ -1,6 +1,6 @@
 """Inkling: optional upscaling, one token per patch, one patch column more than needed, padding below black.
 
-Images follow transformers' models/inkling. For audio this file plans the placeholders.
+Images follow transformers' models/inkling. Audio is planned here, its features are in inkling_audio.py.
 """
 
 import math
@@ -14,7 +14,8 @@ import numpy.typing as npt
 from patchloom_kernels.layout import PAD_ENTRY, Parity, PatchLayout, Piece
 from patchloom_kernels.normalize import NormalizeTable
 
-from patchloom_service.errors import InvalidAudio, InvalidMessage
+from patchloom_service.errors import InvalidAudio, InvalidMessage, UnsupportedContent
+from patchloom_service.media.resample import check_rate, resampled_length
 from patchloom_service.models.base import (
     AudioInfo,
     Checkpoint,
@@ -33,6 +34,12 @@ from patchloom_service.models.image_config import (
     ConfigRefused,
     ImageConfig,
     read_image_config,
+)
+from patchloom_service.models.inkling_audio import (
+    DmelSettings,
+    features_of,
+    missing_settings,
+    read_settings,
 )
 from patchloom_service.models.rows import concatenated_rows
 from patchloom_service.types import ImageOptions, Modality
@@ -60,13 +67,6 @@ class _Rescale:
     cap: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Audio:
-    sample_rate: int
-    hop: int
-    """Samples at `sample_rate` that one placeholder stands for."""
-
-
 def match(config: Mapping[str, Any]) -> bool:
     """Whether a checkpoint's config is of this family."""
     architectures = config.get("architectures")
@@ -82,7 +82,8 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         raise ConfigRefused("Inkling needs do_rescale and do_normalize on")
     patch = _patch(checkpoint, image)
     rescale = _rescale(checkpoint.image_processor)
-    audio = _audio(checkpoint.processor.get("feature_extractor") or {})
+    missing = missing_settings(checkpoint.processor)
+    audio = None if missing else read_settings(checkpoint.processor, checkpoint.config)
     picture = _token(checkpoint, "image", "<|unused_200054|>")
     clip = _token(checkpoint, "audio", "<|unused_200053|>")
     layout = PatchLayout((patch, patch), temporal=TEMPORAL, columns="tyxc")
@@ -92,7 +93,8 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         placeholders={Modality.IMAGE: picture[0], Modality.AUDIO: clip[0]},
         structural=STRUCTURAL,
         plan_image=partial(_plan_image, image, layout, rescale, picture[1]),
-        plan_audio=partial(_plan_audio, audio, clip[1]),
+        plan_audio=partial(_plan_audio, audio, clip[1]) if audio else partial(_refuse_audio, missing),
+        audio=features_of(audio) if audio else None,
         layout=_layout,
         table=partial(_table, image),
         settings={
@@ -101,11 +103,10 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
             "temporal_patch_size": TEMPORAL,
             _FRACTION: rescale.fraction,
             _CAP: rescale.cap,
-            "audio_sample_rate": audio.sample_rate,
-            "audio_hop": audio.hop,
+            "audio": audio.settings() if audio else None,
         },
         renderer="inkling",
-        oracle="transformers InklingImageProcessor (torchvision backend)",
+        oracle="transformers InklingImageProcessor (torchvision backend) and InklingFeatureExtractor",
     )
 
 
@@ -134,14 +135,6 @@ def _rescale(values: Mapping[str, Any]) -> _Rescale:
     if cap is not None and cap < 1:
         raise ConfigRefused(f"{_CAP}={cap} is not supported; it must be null or at least 1")
     return _Rescale(fraction, cap)
-
-
-def _audio(extractor: Mapping[str, Any]) -> _Audio:
-    rate = int(extractor.get("sampling_rate", 16000))
-    hop = round(float(extractor.get("audio_token_duration_s", 0.05)) * rate)
-    if rate < 1 or hop < 1:
-        raise ConfigRefused(f"sampling_rate {rate} and {hop} samples a token must be at least 1")
-    return _Audio(rate, hop)
 
 
 def _token(checkpoint: Checkpoint, modality: str, default: str) -> tuple[str, int]:
@@ -198,16 +191,22 @@ def _plan_image(
     )
 
 
-def _plan_audio(audio: _Audio, token: int, info: AudioInfo) -> MediaPlan:
+def _plan_audio(audio: DmelSettings, token: int, info: AudioInfo) -> MediaPlan:
     if info.frames < 1:
         raise InvalidAudio("the clip has no samples; at least 1 is needed")
-    samples = -(-info.frames * audio.sample_rate // info.sample_rate)
-    count = -(-samples // audio.hop)
+    check_rate(info.sample_rate, audio.sample_rate)
+    count = -(-resampled_length(info.frames, info.sample_rate, audio.sample_rate) // audio.hop)
     return MediaPlan(
         modality=Modality.AUDIO,
         grid=Grid(GridKind.FRAMES, (count,)),
         token_count=count,
         run=(RunToken(token, count),),
+    )
+
+
+def _refuse_audio(missing: Sequence[str], info: AudioInfo) -> MediaPlan:
+    raise UnsupportedContent(
+        f"processor_config.json lacks {', '.join(missing)}, which audio needs; send text and images"
     )
 
 

@@ -104,11 +104,16 @@ def models_table() -> tuple[Row, ...]:
             "not served: remote code; other servers give it the image rule of InternVL3",
         ),
         Row(
-            "Inkling (images)",
+            "Inkling (images and audio)",
             (inkling.ARCHITECTURE,),
             "InklingProcessor",
             TORCHVISION,
-            {"pixel_values": "[patches, 2, 40, 40, 3]"},
+            {
+                "pixel_values": "[patches, 2, 40, 40, 3]",
+                "audio_input_ids": "[clips, frames, 80] int32",
+                "audio_input_ids_mask": "[clips, frames] bool",
+            },
+            "exact; audio at 16 kHz, other rates are resampled as torchaudio does",
             goldens=("inkling", "inkling_doubling"),
         ),
         Row(

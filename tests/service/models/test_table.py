@@ -40,7 +40,14 @@ def test_every_recorded_processor_belongs_to_a_row():
 def test_a_row_names_its_oracle_and_its_tensors(row, name):
     oracle = json.loads((GOLDEN / f"{name}.json").read_text())["oracle"]
     assert oracle.split()[0] in row.oracle
-    assert set(row.tensors) == {key for case in golden(name) for key in case["tensors"]}
+    recorded = [*golden(name), *(case for other in row.goldens for case in of_audio(other))]
+    assert set(row.tensors) == {key for case in recorded for key in case["tensors"]}
+
+
+def of_audio(name: str) -> list[dict]:
+    """The recorded cases of audio, none for a family without."""
+    path = GOLDEN.parent / "golden_audio" / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))["cases"] if path.is_file() else []
 
 
 @pytest.mark.parametrize(("row", "name"), RECORDED, ids=[name for _, name in RECORDED])
