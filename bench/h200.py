@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 TOTAL_SECONDS = 450
@@ -121,6 +121,8 @@ def main() -> int:
     report = Report()
     bench = h200_stages.Bench(options.tiny)
     stages = [Stage(*stage) for stage in bench.stages()]
+    if options.tiny:  # an interpreter's times say nothing, so they need no limit of their own
+        stages = [replace(stage, seconds=TOTAL_SECONDS) for stage in stages]
     run_stages(stages, report, TOTAL_SECONDS)
     write(report, bench.machine, options.out)
     print(f"\n{bench.machine}")
