@@ -62,7 +62,8 @@ class Literals:
 
     `tokens` are disarmed. `boundaries` are further control tokens that keep their meaning; a template may
     cut text there and join what stands on both sides. `open_heads` are beginnings of control tokens that
-    the template itself writes and that text could complete.
+    the template itself writes and that text could complete. A template may change the case of text, so
+    a token in another case is disarmed too.
     """
 
     def __init__(
@@ -70,12 +71,15 @@ class Literals:
     ) -> None:
         words = sorted(set(tokens))
         self._starts = re.compile(starts_pattern(words))
+        self._sites = re.compile(starts_pattern(words), re.IGNORECASE)
         self._boundaries = re.compile(trie_pattern(sorted({*words, *boundaries})))
-        self._prefixes = frozenset(word[:n] for word in words for n in range(1, len(word)))
+        self._prefixes = frozenset(word[:n].lower() for word in words for n in range(1, len(word)))
         self._longest = max(map(len, words), default=0)
-        self._firsts = frozenset(word[0] for word in words)
-        self._rests = tuple(sorted({word[len(h) :] for h in open_heads for word in words if _opens(h, word)}))
-        self.alphabet = "".join(sorted(self._firsts | {rest[0] for rest in self._rests}))
+        self._firsts = _cases(word[0] for word in words)
+        rests = {word[len(h) :].lower() for h in open_heads for word in words if _opens(h, word)}
+        self._rests = tuple(sorted(rests))
+        self._twinned = self._firsts | _cases(rest[0] for rest in rests)
+        self.alphabet = "".join(sorted(self._twinned))
 
     def first(self, text: str) -> str:
         """The characters around the first whole control token, "" where there is none."""
@@ -89,16 +93,16 @@ class Literals:
         """Ascending positions of the characters to be disarmed."""
         if not text:
             return []
-        found = {match.start() for match in self._starts.finditer(text)}
+        found = {match.start() for match in self._sites.finditer(text)}
         for end in self._ends(text):
             for start in range(max(0, end - self._longest), end):
-                if text[start] in self._firsts and text[start:end] in self._prefixes:
+                if text[start] in self._firsts and text[start:end].lower() in self._prefixes:
                     found.add(start)
         if self._rests:
             start = len(text) - len(text.lstrip())
-            if any(rest.startswith(text[start : start + len(rest)]) for rest in self._rests):
+            if any(rest.startswith(text[start : start + len(rest)].lower()) for rest in self._rests):
                 found.add(start)
-        return sorted(position for position in found if position < len(text))
+        return sorted(position for position in found if text[position : position + 1] in self._twinned)
 
     def _ends(self, text: str) -> Iterator[int]:
         """Where a template may cut: the end, with and without trailing space, and before other tokens."""
@@ -124,6 +128,11 @@ class Literals:
             pieces += [text[last:position], twins[text[position]]]
             last = position + 1
         return "".join([*pieces, text[last:]])
+
+
+def _cases(characters: Iterable[str]) -> frozenset[str]:
+    """The characters in every case that a regular expression takes for the same."""
+    return frozenset(case for c in characters for case in (c, c.lower(), c.upper()) if len(case) == 1)
 
 
 def _opens(head: str, word: str) -> bool:

@@ -368,6 +368,14 @@ def test_a_later_system_message_stays_where_the_template_takes_it():
     assert prompt.warnings == ()
 
 
+@pytest.mark.parametrize("change", ["lower", "capitalize", "title"])
+@pytest.mark.parametrize("texts", [("<|END|>",), ("<|IMAGE|>", "b"), ("<|E", "ND|>")])
+def test_a_template_that_changes_the_case_of_text_makes_no_control_token_of_it(change, texts):
+    renderer = zoo_renderer(zoo("loop").replace("{{ part.text }}", f"{{{{ part.text | {change} }}}}"))
+    prompt = rendered(renderer, user("a", *texts), assistant("b"))
+    assert structure(prompt) == structure(rendered(renderer, user("a"), assistant("b")))
+
+
 def structured(value):
     return user("q"), assistant(calls=[call("a")]), tool("a", StructuredPart(value))
 

@@ -62,6 +62,12 @@ def test_sites_are_whole_tokens_and_beginnings_that_text_behind_could_complete(t
     assert marks(Literals(TOKENS), text) == marked
 
 
+def test_tokens_in_another_case_are_sites_but_no_literals():
+    literals = Literals(("<|end|>", "kit"))
+    assert marks(literals, "<|END|> Kit kIt \u212ait <|En") == "^<|END|> ^Kit ^kIt \u212ait ^<|En"
+    assert literals.first("<|END|> Kit") == ""
+
+
 def test_overlapping_tokens_are_all_disarmed():
     assert marks(Literals(["<a<", "<b>"]), "<a<b>") == "^<a^<b>"
 
