@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,21 +25,20 @@ _DECODING = 16  # bytes for each byte of the file: 8-bit samples as float64, and
 
 @dataclass(frozen=True, slots=True)
 class Clips:
-    """The features of a request's audio items, in their order; `decodes` of them were computed."""
+    """The tensors of a request's audio items, none without items; `decodes` of them were computed."""
 
-    features: tuple[npt.NDArray[Any], ...]
+    tensors: Mapping[str, npt.NDArray[Any]]
     decodes: int
 
-    def join(self, outcome: PixelOutcome, works: Sequence[MediaWork], spec: ModelSpec) -> PixelOutcome:
+    def join(self, outcome: PixelOutcome, works: Sequence[MediaWork]) -> PixelOutcome:
         """The outcome of the images of `works` with the tensors and slices of their clips."""
-        if not self.features:
+        if not self.tensors:
             return outcome
-        assert spec.audio is not None
-        tensors = spec.audio.stack(self.features)
+        named = {name: Tensor(array.dtype.name, array) for name, array in self.tensors.items()}
         return replace(
             outcome,
-            tensors={**outcome.tensors, **{k: Tensor(v.dtype.name, v) for k, v in tensors.items()}},
-            layout=replace(outcome.layout, slices=_slices(works, outcome.layout.slices, tuple(tensors))),
+            tensors={**outcome.tensors, **named},
+            layout=replace(outcome.layout, slices=_slices(works, outcome.layout.slices, tuple(named))),
             decodes=outcome.decodes + self.decodes,
             hits=outcome.hits - self.decodes,
             misses=outcome.misses + self.decodes,
@@ -59,16 +58,18 @@ class ClipEngine:
     ) -> Clips:
         """The features of the audio items of `works`; an error carries its item's path."""
         own = [work for work in works if work.item.modality is Modality.AUDIO]
-        if not own:
-            return Clips((), 0)
-        assert spec.audio is not None
-        cost = sum(_cost(work, spec.audio) for work in own)
-        async with self._budget.hold(cost), asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._features(work, spec.audio, fingerprint, namespace)) for work in own
-            ]
-        found = [task.result() for task in tasks]
-        return Clips(tuple(features for features, _ in found), sum(computed for _, computed in found))
+        audio = spec.audio
+        if not own or audio is None:
+            return Clips({}, 0)
+        cost = sum(_cost(work, audio) for work in own) + feature_bytes(own, spec)
+        async with self._budget.hold(cost):
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(self._features(work, audio, fingerprint, namespace)) for work in own
+                ]
+            found = [task.result() for task in tasks]
+            tensors = await self._workers.kernel(audio.stack, [features for features, _ in found])
+        return Clips(tensors, sum(computed for _, computed in found))
 
     async def _features(
         self, work: MediaWork, audio: AudioFeatures, fingerprint: str, namespace: str

@@ -240,7 +240,7 @@ class Preprocessor:
             pictures = await self._engine.compute(
                 sent, spec, prepared.settings, fingerprint, namespace, allocator
             )
-            outcome = clips.join(pictures, sent, spec)
+            outcome = clips.join(pictures, sent)
         result = self.tokens(prepared)
         counters = replace(
             result.counters, decodes=outcome.decodes, cache_hits=outcome.hits, cache_misses=outcome.misses

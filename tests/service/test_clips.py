@@ -4,7 +4,7 @@ import wave
 
 import numpy as np
 import pytest
-from patchloom_service.errors import ContentKeyNotFound, InvalidAudio, UnsupportedContent
+from patchloom_service.errors import ContentKeyNotFound, InvalidAudio, OutOfMemory, UnsupportedContent
 from patchloom_service.models.base import TensorSlice
 from patchloom_service.types import (
     AudioPart,
@@ -187,6 +187,17 @@ def test_a_rate_that_cannot_be_resampled_is_refused_before_decoding(pipeline):
     with pytest.raises(InvalidAudio, match="44101 Hz cannot be resampled") as caught:
         pipeline.answer(request(user(clip(wav(levels(900, 13), rate=44101)))), count=True)
     assert caught.value.field_path == "messages[0].content[0]"
+
+
+def test_short_clips_beside_a_long_one_are_bounded_in_bytes(tmp_path):
+    directory = write_checkpoint(Served("inkling", "inkling"), tmp_path / "inkling")
+    clips = [clip(wav(levels(1, 15))), *(clip(wav(levels(1, seed))) for seed in range(20, 28))]
+    long = clip(wav(levels(100, 16), rate=1))  # 2,000 frames
+    with Pipeline(directory, max_inflight_bytes=60 << 20) as bounded:
+        bounded.answer(request(user(*clips)))
+        bounded.answer(request(user(long)))
+        with pytest.raises(OutOfMemory, match="at most 62914560 are allowed"):
+            bounded.answer(request(user(*clips, long)))
 
 
 def test_a_checkpoint_that_does_not_state_its_bins_takes_images_only(tmp_path):
