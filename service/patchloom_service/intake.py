@@ -19,7 +19,7 @@ from patchloom_service.media.header import ImageHeader
 from patchloom_service.media.keys import content_key
 from patchloom_service.media.probe import probe
 from patchloom_service.media.source import resolve
-from patchloom_service.models.base import MediaPlan
+from patchloom_service.models.base import MediaPlan, ModelSpec
 from patchloom_service.pictures import PictureCache, Pictures
 from patchloom_service.served import DECODE_POLICY, PixelSettings, ServedModel
 from patchloom_service.types import (
@@ -102,7 +102,7 @@ class Intake:
         """
         images = sum(item.modality is Modality.IMAGE for item in items)
         fingerprint = model.pixel_fingerprint(settings)
-        self._check_keys(items, request.namespace, fingerprint)
+        self._check_keys(items, request.namespace, fingerprint, model.spec, images)
         works = []
         encoded = pixels = 0
         for item in items:
@@ -126,17 +126,26 @@ class Intake:
             most = self._config.max_request_pixels
             raise LimitExceeded(f"the request has {pixels} pixels; at most {most} are allowed", path)
 
-    def _known(self, namespace: str, key: str, fingerprint: str) -> Pictures | None:
+    def _known(
+        self, namespace: str, key: str, fingerprint: str, spec: ModelSpec, images: int
+    ) -> Pictures | None:
         """What the cache has under a key, if it was made with the settings of this request."""
         pictures = self._cache.peek(namespace, key)
-        return pictures if pictures is not None and pictures.fingerprint == fingerprint else None
+        fits = (
+            pictures is not None
+            and pictures.fingerprint == fingerprint
+            and _holds(pictures.plan, spec, images)
+        )
+        return pictures if fits else None
 
-    def _check_keys(self, items: Sequence[MediaItem], namespace: str, fingerprint: str) -> None:
+    def _check_keys(
+        self, items: Sequence[MediaItem], namespace: str, fingerprint: str, spec: ModelSpec, images: int
+    ) -> None:
         missing = [
             item
             for item in items
             if item.part.source.kind is SourceKind.CONTENT_KEY
-            and self._known(namespace, item.part.source.text, fingerprint) is None
+            and self._known(namespace, item.part.source.text, fingerprint, spec, images) is None
         ]
         if missing:
             keys = tuple(dict.fromkeys(item.part.source.text for item in missing))
@@ -156,7 +165,7 @@ class Intake:
     ) -> MediaWork:
         source = item.part.source
         if source.kind is SourceKind.CONTENT_KEY:
-            pictures = self._known(request.namespace, source.text, fingerprint)
+            pictures = self._known(request.namespace, source.text, fingerprint, model.spec, images)
             if pictures is None or pictures.plan.modality is not item.modality:
                 raise ContentKeyNotFound(
                     "the content key is not in the cache; send the bytes", item.path, (source.text,)
@@ -206,6 +215,14 @@ class Intake:
         form = (part.format, part.sample_rate, part.channels)
         key = content_key(request.namespace, data, "audio v1", fingerprint, form, "")
         return MediaWork(item, plan, key, data)
+
+
+def _holds(plan: MediaPlan, spec: ModelSpec, images: int) -> bool:
+    """Whether a cached plan is that of a request with so many images; to most families they are all one."""
+    if plan.size is None:
+        return True
+    alone, here = (spec.plan_image(plan.size, ImageOptions(), count).grid for count in (1, images))
+    return alone == here or plan.grid == here
 
 
 def _merged(own: ImageOptions | None, default: ImageOptions) -> ImageOptions:
