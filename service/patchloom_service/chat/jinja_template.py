@@ -243,7 +243,9 @@ _FAULTS = (
     LookupError,
     ArithmeticError,
     AttributeError,
-    RecursionError,
+    RuntimeError,
+    MemoryError,
+    OSError,
 )
 
 

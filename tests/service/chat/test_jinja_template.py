@@ -142,6 +142,8 @@ def test_the_words_of_the_template_are_in_the_refusal():
         "{{ missing.attribute }}",
         "{{ 'a' + 1 }}",
         "{{ 1 / 0 }}",
+        "{{ cycler() }}",
+        "{{ 'x'.center(10 ** 18) }}",
         "{{ [][1].x }}",
         "{{ none.items() }}",
         "{{ xs | map('x') }}x{{ {}['a']['b'] }}",
