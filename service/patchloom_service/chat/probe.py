@@ -40,8 +40,9 @@ class RoleFacts:
 class TemplateProbe:
     """All that was learnt of a template; `as_json` is what `model-info` shows.
 
-    `parallel` counts the placeholders of two parallel tool results with an image each. `order_texts` and
-    `order_images` say where out-of-order results stand: "message", "call" or "unknown". `alternates` names
+    `parallel` counts the placeholders of two parallel tool results with an image each. `order_texts`,
+    `order_images` and, for results without text, `order_bare` say where out-of-order results stand:
+    "message", "call" or "unknown". `alternates` names
     the part type that can stand in for a modality. `kept_tokens` are the control tokens that keep their
     meaning in assistant text. Single facts are "kept", "lost", "printed" or "refused".
     """
@@ -50,6 +51,7 @@ class TemplateProbe:
     parallel: int | str
     order_texts: str
     order_images: str
+    order_bare: str
     alternates: Mapping[Modality, Alternate]
     arguments: str
     null_content: str
@@ -73,6 +75,12 @@ class TemplateProbe:
             merge_system=self.later_system in (LOST, REFUSED),
         )
 
+    @property
+    def text_moves_media(self) -> bool:
+        """Whether a text beside an image changes where a result stands, so that brackets prove nothing."""
+        orders = {self.order_images, self.order_bare}
+        return len(orders) == 2 and "unknown" not in orders
+
     def as_json(self) -> dict[str, Json]:
         """Plain data, keys in a fixed order."""
         return {
@@ -89,7 +97,11 @@ class TemplateProbe:
             },
             "parallel_tool_images": self.parallel,
             "tool_images": self._tool_images(),
-            "order": {"texts": self.order_texts, "images": self.order_images},
+            "order": {
+                "texts": self.order_texts,
+                "images": self.order_images,
+                "bare_images": self.order_bare,
+            },
             "alternates": {m.value: alternate.type for m, alternate in self.alternates.items()},
             "arguments": self.arguments,
             "null_content": self.null_content,
@@ -194,6 +206,12 @@ class _Prober:
         spelling = self.placeholders.get(Modality.IMAGE, "")
         return sum(match.spelling == spelling for match in self.tokenizer.find_control(text))
 
+    def image_slots(self, text: str) -> list[SlotText]:
+        """The image placeholders in a prompt."""
+        spelling = self.placeholders.get(Modality.IMAGE, "")
+        found = self.tokenizer.find_control(text)
+        return [SlotText(m.start, m.end, Modality.IMAGE) for m in found if m.spelling == spelling]
+
     def system(self, text: str) -> dict[str, Any]:
         return _message("system", self._framing(Role.SYSTEM, text))
 
@@ -245,12 +263,14 @@ def probe(
     arguments = _arguments(prober)
     roles = {role: _role_facts(prober, role) for role in Role}
     image = [{"type": "image"}]
+    alternates = _alternates(prober)
     return TemplateProbe(
         roles=roles,
         parallel=prober.count(_parallel(prober, [_text(_ONE), *image], [_text(_TWO), *image])),
         order_texts=_order(prober, _ONE, _TWO),
         order_images=_order(prober, [_text(_ONE), *image], [_text(_TWO), *image]),
-        alternates=_alternates(prober),
+        order_bare=_order_bare(prober, alternates),
+        alternates=alternates,
         arguments=arguments,
         null_content=_null_content(prober),
         later_system=prober.fate(
@@ -327,6 +347,20 @@ def _order(prober: _Prober, one: Any, two: Any) -> str:
     if text is None or _ONE not in text or _TWO not in text:
         return "unknown"
     return "call" if text.index(_ONE) < text.index(_TWO) else "message"
+
+
+def _order_bare(prober: _Prober, alternates: Mapping[Modality, Alternate]) -> str:
+    """The order of results that are an image alone, told by an alternate in the result of the first call."""
+    alternate = alternates.get(Modality.IMAGE)
+    image = [{"type": "image"}]
+    base = prober.render(_parallel(prober, image, image))
+    if alternate is None or base is None:
+        return "unknown"
+    other = prober.render(_parallel(prober, [{"type": alternate.type}], image))
+    flags = read_flags(base, prober.image_slots(base), {Modality.IMAGE: alternate}, other or "")
+    if flags is None or sum(flags) != 1:
+        return "unknown"
+    return "call" if flags[0] else "message"
 
 
 def _null_content(prober: _Prober) -> str:

@@ -46,6 +46,9 @@ class Prover(Protocol):
     @property
     def alternates(self) -> Mapping[Modality, Alternate]: ...
 
+    @property
+    def text_moves_media(self) -> bool: ...
+
     def render(self, edit: Edit) -> str: ...
 
     def slots(self, text: str) -> list[SlotText]: ...
@@ -91,6 +94,8 @@ class Proof:
             order = order if unmarked == base else None
             base = unmarked
         self._check_text(base, twins)
+        if self.prover.text_moves_media:
+            order = None
         order = order or self._spelled(base, twins)
         if order is None:
             raise self._unproven(base, marked, markers)

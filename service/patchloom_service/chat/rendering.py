@@ -110,6 +110,11 @@ class Rendering:
         """The part types that can stand in for a modality."""
         return self.model.probe.alternates
 
+    @property
+    def text_moves_media(self) -> bool:
+        """Whether a text beside an image changes its place."""
+        return self.model.probe.text_moves_media
+
     def render(self, edit: Edit) -> str:
         """The prompt text of one render, cut where the final message is to be continued."""
         edit = replace(edit, tag=f"{self.tag} " if self.tag else "")

@@ -108,6 +108,24 @@ def test_hoisted_images_are_told_by_spelling(name):
     assert prompt.renders == 2 + 3
 
 
+BARE_BY_CALL = """{%- set ns = namespace(bare=true) -%}
+{%- for m in messages if m.role == 'tool' and (m.content is string or m.content | length != 1) -%}
+{%- set ns.bare = false -%}{%- endfor -%}
+{%- set tools = messages | selectattr('role', 'equalto', 'tool') | list -%}
+{%- if ns.bare and tools -%}{%- set tools = tools | sort(attribute='tool_call_id') -%}{%- endif -%}
+{%- set messages = (messages | rejectattr('role', 'equalto', 'tool') | list) + tools -%}
+""" + zoo("loop")
+
+
+def test_images_that_stand_elsewhere_without_text_are_told_by_spelling():
+    renderer = zoo_renderer(BARE_BY_CALL)
+    ask = user("q"), assistant(calls=[call("a"), call("b"), call("c")])
+    bare = rendered(renderer, *ask, tool("c", image()), tool("a", image()), tool("b", image()))
+    assert slot_order(bare) == [1, 2, 0]
+    beside = rendered(renderer, *ask, tool("c", "C", image()), tool("a", image()), tool("b", image()))
+    assert slot_order(beside) == [0, 1, 2]
+
+
 REFUSED = {
     "kinds_apart": "cannot be proven which slot is whose",
     "doubled": "6 placeholders for 3 media items",
