@@ -170,7 +170,8 @@ class Rendering:
         block = private_block([*texts, self.model.template.source, *more], size)
         if block is None:
             raise TemplateRefused(
-                "the texts use too many private code points; at most half of them may be used"
+                f"the texts leave no {size} private code points in a row, U+F0000 to U+10FFFD; use fewer",
+                "messages",
             )
         return block
 
