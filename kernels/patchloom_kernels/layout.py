@@ -105,6 +105,14 @@ class Piece:
                 )
 
     @property
+    def shows_all(self) -> bool:
+        """Whether the whole resized picture lies on the canvas."""
+        return all(
+            offset >= 0 and offset + target <= canvas
+            for offset, target, canvas in zip(self.offset, self.target, self.canvas, strict=True)
+        )
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Patches down and across."""
         return self.canvas[0] // self.layout.patch[0], self.canvas[1] // self.layout.patch[1]

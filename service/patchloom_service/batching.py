@@ -1,7 +1,7 @@
 """Pixels: planned items in, tensors out. Each image is decoded and resized once, however many ask for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
-from patchloom_kernels.backend import Backend, select
+from patchloom_kernels.backend import Backend
+from patchloom_kernels.cpu.resize import resize_patchify
 from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece
 from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 
@@ -28,7 +29,15 @@ from patchloom_service.models.base import (
     TensorLayout,
     TensorPiece,
 )
-from patchloom_service.pictures import PictureCache, Pictures, Pixels, Resized, resized_images
+from patchloom_service.pictures import (
+    PictureCache,
+    Pictures,
+    Pixels,
+    Resized,
+    kept_images,
+    resized_images,
+    resized_key,
+)
 from patchloom_service.result import Expansion, Tensor
 from patchloom_service.served import PixelSettings
 from patchloom_service.types import Encoding
@@ -55,7 +64,6 @@ class PixelEngine:
 
     def __init__(self, config: Config, backend: Backend, workers: Workers, cache: PictureCache) -> None:
         self._backend = backend
-        self._kernel = select("cpu").resize_patchify
         self._device = _pipeline(config, backend.name)
         self._workers = workers
         self._cache = cache
@@ -89,63 +97,73 @@ class PixelEngine:
 
         Pixels are written to memory of `allocator`, without one to memory of the pool.
         """
+        counted: set[str] = set()  # content keys that were decoded for this request
         async with self._budget.hold(_cost(works, settings)):
-            write: Write
+            pictures: Sequence[Pictures] = ()
+            if spec.reference is not None:
+                pictures = await self._all_pictures(works, settings, fingerprint, namespace, counted)
+            write: Write = partial(self._write, works, settings, fingerprint, namespace, counted)
             if self._device is not None and spec.reference is None:
                 on_device = await self._sources(works, settings, namespace)
-                decodes = on_device.decodes
+                counted.update(on_device.fresh)
                 write = partial(self._write_on_device, on_device, settings, fingerprint, namespace)
-                pictures: Sequence[Pictures] = ()
-            else:
-                pictures, decodes = await self._all_pictures(works, settings, fingerprint, namespace)
-                write = partial(self._write, pictures)
             tensors, layout, buffers = await self._lay_out(spec, settings, works, pictures, write, allocator)
-        misses = decodes
-        return PixelOutcome(tensors, layout, decodes, len(works) - misses, misses, tuple(buffers))
+        misses = len(counted)
+        return PixelOutcome(tensors, layout, misses, len(works) - misses, misses, tuple(buffers))
 
     async def _all_pictures(
-        self, works: Sequence[MediaWork], settings: PixelSettings, fingerprint: str, namespace: str
-    ) -> tuple[list[Pictures], int]:
-        """What the cache or the decoder has of each work, and how many were decoded."""
+        self,
+        works: Sequence[MediaWork],
+        settings: PixelSettings,
+        fingerprint: str,
+        namespace: str,
+        counted: set[str],
+    ) -> list[Pictures]:
+        """What the cache or the decoder has of each work."""
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self._pictures(work, settings, fingerprint, namespace)) for work in works
+                group.create_task(self._pictures(work, settings, fingerprint, namespace, counted, None))
+                for work in works
             ]
-        found = [task.result() for task in tasks]
-        return [picture for picture, _ in found], sum(decoded for _, decoded in found)
+        return [task.result()[0] for task in tasks]
 
     async def _pictures(
-        self, work: MediaWork, settings: PixelSettings, fingerprint: str, namespace: str
+        self,
+        work: MediaWork,
+        settings: PixelSettings,
+        fingerprint: str,
+        namespace: str,
+        counted: set[str],
+        drawing: "_Drawing | None",
     ) -> tuple[Pictures, bool]:
-        if work.pictures is not None:
-            return work.pictures, False
-        if not work.plan.pieces:
-            return Pictures(work.plan, fingerprint, {}), False
-        cached = self._cache.peek(namespace, work.key)
-        if cached is not None:
-            return cached, False
-        return await self._workers.decode(self._compute_once, work, settings, fingerprint, namespace)
-
-    def _compute_once(
-        self, work: MediaWork, settings: PixelSettings, fingerprint: str, namespace: str
-    ) -> tuple[Pictures, bool]:
-        computed = False
+        """The resized images of a work, and whether making them drew the patches on the way."""
+        known = work.pictures or self._cache.peek(namespace, work.key)
+        if known is not None:
+            return known, False
+        drawn = False
 
         def compute() -> Pictures:
-            nonlocal computed
-            computed = True
-            return Pictures(work.plan, fingerprint, self._resize(work, settings))
+            nonlocal drawn
+            counted.add(work.key)
+            source, pieces = _decoded(work, settings), [placed.piece for placed in work.plan.pieces]
+            parity = Parity(settings.parity)
+            kept = kept_images(pieces) if drawing is not None else None
+            if drawing is None or kept is None:
+                return Pictures(
+                    work.plan, fingerprint, resized_images(resize_patchify, source, pieces, parity)
+                )
+            drawing.draw(source, parity, kept)
+            drawn = True
+            return Pictures(work.plan, fingerprint, kept)
 
-        try:
-            pictures = self._cache.get_or_compute(namespace, work.key, compute)
-        except PatchloomError as error:
-            raise error.at(work.item.path) from error
-        return pictures, computed
+        def compute_once() -> Pictures:
+            try:
+                return self._cache.get_or_compute(namespace, work.key, compute)
+            except PatchloomError as error:
+                raise error.at(work.item.path) from error
 
-    def _resize(self, work: MediaWork, settings: PixelSettings) -> dict[Resized, Pixels]:
-        source = _decoded(work, settings)
-        pieces = [placed.piece for placed in work.plan.pieces]
-        return resized_images(self._kernel, source, pieces, Parity(settings.parity))
+        pictures = await self._workers.decode(compute_once)
+        return pictures, drawn
 
     async def _sources(
         self, works: Sequence[MediaWork], settings: PixelSettings, namespace: str
@@ -163,7 +181,7 @@ class PixelEngine:
                 elif work.data is not None and work.plan.pieces and work.key not in tasks:
                     tasks[work.key] = group.create_task(self._read(read_source, work, settings))
         made = {key: task.result() for key, task in tasks.items()}
-        return _Sources(works, {**made, **cached}, len(made))
+        return _Sources(works, {**made, **cached}, frozenset(made))
 
     async def _read(self, read: Callable[..., Any], work: MediaWork, settings: PixelSettings) -> Any:
         try:
@@ -240,14 +258,26 @@ class PixelEngine:
         return await asyncio.to_thread(allocator.take, sizes)
 
     async def _write(
-        self, pictures: Sequence[Pictures], targets: "Targets", table: NormalizeTable | None, dtype: Dtype
+        self,
+        works: Sequence[MediaWork],
+        settings: PixelSettings,
+        fingerprint: str,
+        namespace: str,
+        counted: set[str],
+        targets: "Targets",
+        table: NormalizeTable | None,
+        dtype: Dtype,
     ) -> None:
+        """Patches of every work: on the way of resizing where that is due, else from resized images."""
+
+        async def write_one(work: MediaWork, drawing: _Drawing) -> None:
+            pictures, drawn = await self._pictures(work, settings, fingerprint, namespace, counted, drawing)
+            if not drawn:
+                await self._workers.kernel(drawing.lay_out, pictures)
+
         async with asyncio.TaskGroup() as group:
-            for tensor, flat in targets:
-                for source, jobs in _by_source(tensor.jobs).items():
-                    group.create_task(
-                        self._workers.kernel(self._write_item, pictures[source], jobs, table, flat, dtype)
-                    )
+            for index, places in _by_source(targets).items():
+                group.create_task(write_one(works[index], _Drawing(places, table, dtype)))
 
     async def _write_on_device(
         self,
@@ -263,10 +293,7 @@ class PixelEngine:
         from patchloom_service.device import DeviceImage
 
         assert self._device is not None
-        placed: dict[int, list[_Place]] = {}
-        for tensor, flat in targets:
-            for job in tensor.jobs:
-                placed.setdefault(job.source, []).append((flat, job))
+        placed = _by_source(targets)
         images = []
         for index, places in placed.items():
             work = sources.works[index]
@@ -304,30 +331,46 @@ class PixelEngine:
             self._cache.put(namespace, work.key, Pictures(work.plan, fingerprint, {}, drawn.decoded))
         await self._workers.kernel(_scatter, places, drawn.patches)
 
-    def _write_item(
-        self,
-        pictures: Pictures,
-        jobs: Sequence[Job],
-        table: NormalizeTable | None,
-        flat: npt.NDArray[Any],
-        dtype: Dtype,
-    ) -> None:
-        sources = [pictures.by(job.piece) for job in jobs]
-        self._kernel(sources, _laid_out(jobs), table, flat, dtype, Parity.ATEN_U8)
-
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """What the device needs of the images of a request, by content key; `decodes` were not in the cache."""
+    """What the device needs of the images of a request, by content key; `fresh` were not in the cache."""
 
     works: Sequence[MediaWork]
     by_key: Mapping[str, Any]
-    decodes: int
+    fresh: frozenset[str]
 
 
 _Place: TypeAlias = tuple[npt.NDArray[Any], Job]
 Targets: TypeAlias = Sequence[tuple[PixelTensor, npt.NDArray[Any]]]
 Write: TypeAlias = Callable[[Targets, NormalizeTable | None, Dtype], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """Where the patches of one item go, and how they are written, on the calling thread."""
+
+    places: "Sequence[_Place]"
+    table: NormalizeTable | None
+    dtype: Dtype
+
+    def draw(self, source: Pixels, parity: Parity, kept: Mapping[Resized, Pixels]) -> None:
+        """Patches from the decoded image, leaving the resized images in `kept`."""
+        for flat, jobs in self._by_flat():
+            keep = [kept[resized_key(job.piece)] for job in jobs]
+            own = [replace(job, source=0) for job in jobs]
+            resize_patchify([source], own, self.table, flat, self.dtype, parity, keep)
+
+    def lay_out(self, pictures: Pictures) -> None:
+        """Patches from the resized images."""
+        for flat, jobs in self._by_flat():
+            sources = [pictures.by(job.piece) for job in jobs]
+            resize_patchify(sources, _laid_out(jobs), self.table, flat, self.dtype, Parity.ATEN_U8)
+
+    def _by_flat(self) -> Iterator[tuple[npt.NDArray[Any], list[Job]]]:
+        flats = {id(flat): flat for flat, _ in self.places}
+        for key, flat in flats.items():
+            yield flat, [job for own, job in self.places if id(own) == key]
 
 
 def _pipeline(config: Config, name: str) -> "DevicePipeline | None":
@@ -379,10 +422,11 @@ def _nbytes(tensor: PixelTensor, dtype: Dtype) -> int:
     return int(np.prod(tensor.shape, dtype=np.int64)) * dtype.numpy.itemsize
 
 
-def _by_source(jobs: Sequence[Job]) -> dict[int, list[Job]]:
-    grouped: dict[int, list[Job]] = {}
-    for job in jobs:
-        grouped.setdefault(job.source, []).append(job)
+def _by_source(targets: Targets) -> dict[int, list[_Place]]:
+    grouped: dict[int, list[_Place]] = {}
+    for tensor, flat in targets:
+        for job in tensor.jobs:
+            grouped.setdefault(job.source, []).append((flat, job))
     return grouped
 
 

@@ -39,7 +39,7 @@ class ResizePatchify(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """The resized images of one item, uint8 [h, w, 3], read-only; `by` finds the one of a piece.
+    """The resized images of one item, uint8 [h, w, 3 or 4], read-only; `by` finds the one of a piece.
 
     Where a device resizes, there are none, and `decoded` is the image before resizing, uint8 [H, W, 3] in
     the device's memory. An audio clip has only `features`, read-only.
@@ -69,6 +69,16 @@ PictureCache: TypeAlias = Cache[Pictures]
 def resized_key(piece: Piece) -> Resized:
     """Pieces with the same key lay the same resized image out."""
     return piece.target, piece.resample, piece.via
+
+
+def kept_images(pieces: Sequence[Piece]) -> dict[Resized, Pixels] | None:
+    """Room for the resized images [h, w, 4] that a kernel leaves while it lays an item's pieces out.
+
+    None where it cannot: a picture on the way, a crop, or two pieces of one resized image.
+    """
+    images = {resized_key(piece): np.empty((*piece.target, 4), np.uint8) for piece in pieces}
+    whole = all(piece.shows_all and not piece.via for piece in pieces)
+    return images if whole and len(images) == len(pieces) else None
 
 
 def resized_images(

@@ -6,21 +6,21 @@ from contextlib import asynccontextmanager
 
 import pytest
 from patchloom_client import errors
+from patchloom_service import batching
 
 from tests.support.servers import png, request, running
 
 
 @asynccontextmanager
-async def blocked_decoding(server, monkeypatch):
+async def blocked_decoding(monkeypatch):
     """Decoding waits inside until the gate opens."""
-    gate, engine = threading.Event(), server.preprocessor._engine
-    resize = engine._resize
+    gate, decode = threading.Event(), batching.decode
 
     def slow(*args):
         gate.wait(20)
-        return resize(*args)
+        return decode(*args)
 
-    monkeypatch.setattr(engine, "_resize", slow)
+    monkeypatch.setattr(batching, "decode", slow)
     try:
         yield gate
     finally:
@@ -42,7 +42,7 @@ async def settled(condition):
 async def test_a_cancelled_request_frees_its_memory_and_its_place(monkeypatch):
     async with running(queue_length=1) as (server, client):
         await client.preprocess(request(png(1)), timeout=300)
-        async with blocked_decoding(server, monkeypatch):
+        async with blocked_decoding(monkeypatch):
             call = asyncio.create_task(client.preprocess(request(png(2)), timeout=300))
             await settled(lambda: server.preprocessor._active == 1 and not free_bytes(server))
             with pytest.raises(errors.QueueFull) as refused:
@@ -56,7 +56,7 @@ async def test_a_cancelled_request_frees_its_memory_and_its_place(monkeypatch):
 async def test_an_expired_request_frees_its_memory_and_its_place(monkeypatch):
     async with running(queue_length=1) as (server, client):
         await client.preprocess(request(png(1)), timeout=300)
-        async with blocked_decoding(server, monkeypatch):
+        async with blocked_decoding(monkeypatch):
             with pytest.raises(errors.DeadlineExceeded):
                 await client.preprocess(request(png(2)), timeout=0.3)
             await settled(lambda: server.preprocessor._active == 0 and free_bytes(server))

@@ -478,6 +478,7 @@ def run_job(
     copies: int,
     strides: Any,
     out: Any,
+    kept: Any,  # uint32 [seen rows, seen columns]: the resized pixels too; [0, 0] for not
 ) -> None:
     top, bottom, left, right = seen[0], seen[1], seen[2], seen[3]
     height, width, patch_height, patch_width = sizes[0], sizes[1], sizes[2], sizes[3]
@@ -495,6 +496,8 @@ def run_job(
                     fill_row(values.entries, pad, band, pitch, begin, end)
                     continue
                 done = finish_row(at - top, done, mode, source, vertical, horizontal, scratch)
+                if kept.shape[0] > 0:
+                    kept[at - top] = scratch.words
                 fill_row(values.entries, pad, band, pitch, begin, begin + left)
                 normalize_row(scratch.words, values, band, pitch, begin + left)
                 fill_row(values.entries, pad, band, pitch, begin + right, end)

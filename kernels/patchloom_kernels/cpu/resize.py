@@ -24,6 +24,8 @@ from patchloom_kernels.filters import axis_table, vertical_first
 from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample
 from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 
+_NOTHING = np.empty((0, 0), np.uint32)
+
 
 def resize_patchify(
     sources: Sequence[NDArray[np.uint8]],
@@ -32,19 +34,25 @@ def resize_patchify(
     out: NDArray[Any],
     dtype: Dtype,
     parity: Parity,
+    keep: Sequence[NDArray[np.uint8]] = (),
 ) -> None:
     """Write every job's patches into the flat `out` [elements] of `dtype.numpy`.
 
     The same bytes as `reference.resize_patchify`. Runs on the calling thread without the GIL; sources
     whose rows are whole pixels of three or four bytes are read where they are, others are copied.
+    `keep` has one array uint8 [h, w, 4] per job, or none at all, for the resized image itself with an
+    arbitrary fourth byte; the canvas of such a job shows the whole image.
     """
     if out.ndim != 1 or not out.flags.c_contiguous or out.dtype != dtype.numpy:
         raise ValueError(f"out must be flat, contiguous and {dtype.numpy}, got {out.dtype}")
     values = _values(table, dtype)
     words = out.view(values.entries.dtype)
-    for job in jobs:
+    for index, job in enumerate(jobs):
         _check(job, sources[job.source].shape, len(out))
-        _run(sources[job.source], job, values, words, parity)
+        kept = keep[index].view(np.uint32)[..., 0] if keep else _NOTHING
+        if keep and not (job.piece.shows_all and kept.shape == job.piece.target):
+            raise ValueError(f"keep[{index}] must be {job.piece.target} and the canvas show it all")
+        _run(sources[job.source], job, values, words, parity, kept)
 
 
 def warm(dtypes: Sequence[Dtype] = tuple(Dtype)) -> None:
@@ -102,7 +110,14 @@ def _check(job: Job, shape: tuple[int, ...], size: int) -> None:
         raise ValueError(f"job writes elements {low}..{high} of an output of {size}")
 
 
-def _run(source: NDArray[np.uint8], job: Job, values: Values, out: NDArray[Any], parity: Parity) -> None:
+def _run(
+    source: NDArray[np.uint8],
+    job: Job,
+    values: Values,
+    out: NDArray[Any],
+    parity: Parity,
+    kept: NDArray[np.uint32],
+) -> None:
     piece, strides = job.piece, job.strides
     (seen_rows, rows), (seen_columns, columns) = (_window(piece, axis, parity) for axis in (0, 1))
     steps = [strides.row, strides.c, strides.t, strides.y, strides.x]
@@ -119,6 +134,7 @@ def _run(source: NDArray[np.uint8], job: Job, values: Values, out: NDArray[Any],
         piece.layout.temporal,
         np.array(steps, np.int64),
         out,
+        kept,
     )
 
 
