@@ -1,14 +1,11 @@
 """A cache bounded in bytes that computes each missing value once, however many ask for it."""
 
-import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
-
-from patchloom_service.errors import Cancelled
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
 
 Value = TypeVar("Value")
 _Key: TypeAlias = tuple[str, str]  # (namespace, key): what one namespace stored, another never sees
@@ -26,27 +23,17 @@ class Counters:
     bytes: int
 
 
-@dataclass(slots=True)
-class _Flight(Generic[Value]):
-    """A value in the making. `task` computes it, where it is computed on an event loop."""
-
-    future: "Future[Value]" = field(default_factory=Future)
-    waiters: int = 0
-    task: "asyncio.Task[Value] | None" = None
-    loop: asyncio.AbstractEventLoop | None = None
-
-
 class Cache(Generic[Value]):
     """Least recently used values up to `capacity` bytes; 0 keeps nothing and still joins requests.
 
-    Safe to use from any thread and any event loop. Values are shared, so nobody may change them.
+    Safe to use from any thread. Values are shared, so nobody may change them.
     """
 
     def __init__(self, capacity: int, size: Callable[[Value], int]) -> None:
         self._capacity, self._size = capacity, size
         self._lock = threading.Lock()
         self._values: OrderedDict[_Key, tuple[Value, int]] = OrderedDict()
-        self._flights: dict[_Key, _Flight[Value]] = {}
+        self._flights: dict[_Key, Future[Value]] = {}
         self._bytes = self._hits = self._misses = self._joins = self._evictions = 0
 
     def peek(self, namespace: str, key: str) -> Value | None:
@@ -88,39 +75,9 @@ class Cache(Generic[Value]):
             except BaseException as error:
                 self._fail(entry, flight, error)
                 raise
-        return flight.future.result()
+        return flight.result()
 
-    async def get_or_compute_async(
-        self, namespace: str, key: str, compute: Callable[[], Coroutine[Any, Any, Value]]
-    ) -> Value:
-        """As `get_or_compute`, for coroutines.
-
-        The computation is a task of its own: a waiter that is cancelled harms nobody, and only when
-        none is left is the computation cancelled too.
-        """
-        entry = namespace, key
-        found, flight, leads = self._enter(entry)
-        if flight is None:
-            assert found is not None
-            return found
-        if leads:
-            flight.loop = asyncio.get_running_loop()
-            flight.task = flight.loop.create_task(compute())
-            flight.task.add_done_callback(lambda task: self._finish(entry, flight, task))
-        try:
-            return await asyncio.shield(asyncio.wrap_future(flight.future))
-        finally:
-            self._leave(entry, flight)
-
-    def _finish(self, key: _Key, flight: _Flight[Value], task: "asyncio.Task[Value]") -> None:
-        if task.cancelled():
-            self._fail(key, flight, Cancelled("the computation was cancelled"))
-        elif (error := task.exception()) is not None:
-            self._fail(key, flight, error)
-        else:
-            self._land(key, flight, task.result())
-
-    def _enter(self, key: _Key) -> tuple[Value | None, _Flight[Value] | None, bool]:
+    def _enter(self, key: _Key) -> tuple[Value | None, Future[Value] | None, bool]:
         """(value, None, False), or (None, flight, whether the caller has to compute)."""
         with self._lock:
             found = self._find(key)
@@ -130,37 +87,23 @@ class Cache(Generic[Value]):
             flight = self._flights.get(key)
             leads = flight is None
             if flight is None:
-                flight = self._flights[key] = _Flight()
+                flight = self._flights[key] = Future()
                 self._misses += 1
             else:
                 self._joins += 1
-            flight.waiters += 1
             return None, flight, leads
 
-    def _leave(self, key: _Key, flight: _Flight[Value]) -> None:
-        with self._lock:
-            flight.waiters -= 1
-            abandoned = flight.waiters == 0 and not flight.future.done()
-            if abandoned and self._flights.get(key) is flight:
-                del self._flights[key]
-        if abandoned and flight.task and flight.loop and not flight.loop.is_closed():
-            flight.loop.call_soon_threadsafe(flight.task.cancel)
-
-    def _land(self, key: _Key, flight: _Flight[Value], value: Value) -> None:
+    def _land(self, key: _Key, flight: Future[Value], value: Value) -> None:
         size = self._size(value)
         with self._lock:
-            self._end(key, flight)
+            self._flights.pop(key, None)
             self._store(key, value, size)
-        flight.future.set_result(value)
+        flight.set_result(value)
 
-    def _fail(self, key: _Key, flight: _Flight[Value], error: BaseException) -> None:
+    def _fail(self, key: _Key, flight: Future[Value], error: BaseException) -> None:
         with self._lock:
-            self._end(key, flight)
-        flight.future.set_exception(error)
-
-    def _end(self, key: _Key, flight: _Flight[Value]) -> None:
-        if self._flights.get(key) is flight:
-            del self._flights[key]
+            self._flights.pop(key, None)
+        flight.set_exception(error)
 
     def _find(self, key: _Key) -> Value | None:
         entry = self._values.get(key)

@@ -1,4 +1,3 @@
-import asyncio
 import threading
 
 import pytest
@@ -85,74 +84,24 @@ def test_an_error_is_raised_and_nothing_kept():
     assert values.get_or_compute("n", "a", lambda: b"1") == b"1"
 
 
-async def test_an_error_reaches_every_waiter():
+def test_an_error_reaches_every_waiter():
     values = cache()
 
-    async def fail() -> bytes:
-        await asyncio.sleep(0.01)
+    def fail() -> bytes:
+        while values.counters().joins < 2:
+            pass
         raise InvalidImage("broken")
 
-    asked = [values.get_or_compute_async("n", "a", fail) for _ in range(3)]
-    errors = await asyncio.gather(*asked, return_exceptions=True)
-    assert [str(error) for error in errors] == ["broken"] * 3
+    def ask() -> None:
+        with pytest.raises(InvalidImage) as caught:
+            values.get_or_compute("n", "a", fail)
+        errors.append(str(caught.value))
+
+    errors: list[str] = []
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == ["broken"] * 3
     assert values.counters().entries == 0
-
-
-async def test_a_cancelled_waiter_harms_nobody():
-    values, go = cache(), asyncio.Event()
-
-    async def compute() -> bytes:
-        await go.wait()
-        return b"x"
-
-    first = asyncio.create_task(values.get_or_compute_async("n", "a", compute))
-    await asyncio.sleep(0)
-    second = asyncio.create_task(values.get_or_compute_async("n", "a", compute))
-    await asyncio.sleep(0)
-    first.cancel()
-    await asyncio.sleep(0)
-    go.set()
-    assert await second == b"x"
-    assert first.cancelled()
-    assert values.peek("n", "a") == b"x"
-
-
-async def test_a_computation_that_nobody_waits_for_is_cancelled():
-    values, cancelled = cache(), asyncio.Event()
-
-    async def compute() -> bytes:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            cancelled.set()
-            raise
-        return b"x"
-
-    only = asyncio.create_task(values.get_or_compute_async("n", "a", compute))
-    await asyncio.sleep(0)
-    only.cancel()
-    await asyncio.wait_for(cancelled.wait(), 5)
-
-    async def again() -> bytes:
-        return b"y"
-
-    assert await values.get_or_compute_async("n", "a", again) == b"y"
-
-
-async def test_a_coroutine_joins_the_computation_of_a_thread():
-    values, started, go = cache(), threading.Event(), threading.Event()
-
-    def compute() -> bytes:
-        started.set()
-        assert go.wait(5)
-        return b"x"
-
-    async def other() -> bytes:
-        raise AssertionError("computed again")
-
-    thread = asyncio.create_task(asyncio.to_thread(values.get_or_compute, "n", "a", compute))
-    await asyncio.to_thread(started.wait, 5)
-    joined = asyncio.create_task(values.get_or_compute_async("n", "a", other))
-    await asyncio.sleep(0)
-    go.set()
-    assert [await thread, await joined] == [b"x", b"x"]
