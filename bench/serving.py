@@ -28,11 +28,6 @@ class Served:
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
-    def cpu_seconds(self) -> float:
-        """User and system time of the process since its start."""
-        fields = Path(f"/proc/{self.pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
 
 @contextmanager
 def serving(model_dir: Path, *flags: str) -> Iterator[Served]:

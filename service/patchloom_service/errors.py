@@ -33,7 +33,7 @@ PatchloomError
     Cancelled                   the caller took it back
     Unauthenticated             no valid identity
     PermissionDenied            an identity without the right
-    Unimplemented               part of the contract that is not built yet
+    Unimplemented               a call that the server does not have
     Internal                    our own fault
 """
 

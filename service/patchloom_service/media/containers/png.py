@@ -52,12 +52,6 @@ def bare(data: bytes) -> bytes:
     return b"".join(kept)
 
 
-def has_only_pixels(data: bytes) -> bool:
-    """Whether `bare` would change nothing."""
-    names = [name for name, _, _ in _spans(data)]
-    return set(names) <= {b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"}
-
-
 def transparent_sample(data: bytes) -> tuple[int, ...]:
     """The samples of tRNS as written: one for grayscale, three for RGB; () where there is none."""
     for name, body in _chunks(data):
