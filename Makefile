@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.patchloom-setup
 CODE := kernels service clients tests bench proto/generate.py
 
-.PHONY: setup demo test test-long check format bench proto serve oracles parity clean
+.PHONY: setup demo test test-long test-cuda check format bench proto serve oracles parity clean
 
 setup: $(STAMP)
 
@@ -22,7 +22,13 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-long: setup
-	PATCHLOOM_EXAMPLES=10000 $(BIN)/python -m pytest -n 2 --timeout 3600 --dist loadfile -m 'long or not long'
+	PATCHLOOM_EXAMPLES=10000 $(BIN)/python -m pytest -n 2 --timeout 3600 --dist loadfile
+
+test-cuda: setup
+	$(BIN)/python -m pytest -m cuda
+
+test-cuda: setup
+	$(BIN)/python -m pytest -m cuda
 
 check: setup
 	$(BIN)/ruff check $(CODE)

@@ -29,6 +29,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves tests that need a card out, unless they are asked for by name: then they fail without one."""
+    if "cuda" in config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker("cuda")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
 def template_folder(config: pytest.Config) -> Path:
     given = config.getoption("--templates")
     return Path(given) if given else config.rootpath.parent / "shared" / "data" / "templates"
