@@ -27,9 +27,6 @@ test-long: setup
 test-cuda: setup
 	$(BIN)/python -m pytest -m cuda
 
-test-cuda: setup
-	$(BIN)/python -m pytest -m cuda
-
 check: setup
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
