@@ -1,12 +1,11 @@
 """DeepSeek-OCR 2: tiles of a large image, and the whole of it on a grey square."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from patchloom_kernels.layout import PatchLayout, Piece
 
 from patchloom_service.errors import SizeRefused
@@ -18,14 +17,13 @@ from patchloom_service.models.base import (
     ModelSpec,
     RunToken,
     Size,
-    TensorLayout,
     TensorPiece,
 )
 from patchloom_service.models.families import architecture_of
 from patchloom_service.models.image_config import HALF, ConfigRefused, ImageConfig, read_image_config
 from patchloom_service.models.internvl import tile_grid
 from patchloom_service.models.size_options import refuse_pixel_bounds
-from patchloom_service.models.tile_rows import picture_tensors
+from patchloom_service.models.tile_rows import tiles_with_counts
 from patchloom_service.models.tokens import named_token, require_token
 from patchloom_service.types import ImageOptions, Modality
 
@@ -75,7 +73,7 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         architectures=checkpoint.architectures,
         placeholders={Modality.IMAGE: placeholder},
         plan_image=partial(_plan, image, views, token),
-        layout=_layout,
+        layout=tiles_with_counts,
         table=image.table,
         settings={**image.settings(), "tokens": (views.tile_tokens, views.whole_tokens)},
         oracle="transformers DeepseekOcr2Processor (torchvision backend) and DeepseekOcr2ImageProcessorPil",
@@ -136,8 +134,3 @@ def _whole(image: ImageConfig, side: int, size: Size) -> Piece:
     red, green, blue = image.extra["background_color"]
     layout = PatchLayout((square, square))
     return Piece(size, target, (square, square), layout, image.resample, offset, (red, green, blue))
-
-
-def _layout(plans: Sequence[MediaPlan]) -> TensorLayout:
-    counts = [plan.grid.shape[0] * plan.grid.shape[1] for plan in plans]
-    return picture_tensors(plans, {"num_local_patches": np.array(counts, np.int64)})

@@ -1,11 +1,10 @@
 """Step 3.7: windows of the image first, the whole of it last, each resized to its own square."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 from patchloom_kernels.layout import PatchLayout, Piece, Resample
 
 from patchloom_service.errors import SizeRefused
@@ -17,7 +16,6 @@ from patchloom_service.models.base import (
     ModelSpec,
     RunToken,
     Size,
-    TensorLayout,
     TensorPiece,
 )
 from patchloom_service.models.families import architecture_of
@@ -30,7 +28,7 @@ from patchloom_service.models.image_config import (
 )
 from patchloom_service.models.size_options import refuse_pixel_bounds
 from patchloom_service.models.squares import padded_to_square
-from patchloom_service.models.tile_rows import picture_tensors
+from patchloom_service.models.tile_rows import tiles_with_counts
 from patchloom_service.models.tokens import require_token
 from patchloom_service.types import ImageOptions, Modality
 
@@ -98,7 +96,7 @@ def build(checkpoint: Checkpoint) -> ModelSpec:
         placeholders={Modality.IMAGE: IMAGE},
         structural=(START, END, WINDOW_START, WINDOW_END, NEWLINE),
         plan_image=partial(_plan, rule, _tokens(checkpoint, image, rule)),
-        layout=_layout,
+        layout=tiles_with_counts,
         table=image.table,
         settings=image.settings(),
         oracle="transformers Step3p7Processor (torchvision backend)",
@@ -213,9 +211,3 @@ def _run(tokens: _Tokens, grid: tuple[int, int]) -> Iterator[RunToken]:
         if row < grid[0] - 1:
             yield tokens.newline
     yield from tokens.whole
-
-
-def _layout(plans: Sequence[MediaPlan]) -> TensorLayout:
-    """pixel_values and pixel_values_local, pictures of all images; num_local_patches int64 [images]."""
-    counts = [plan.grid.shape[0] * plan.grid.shape[1] for plan in plans]
-    return picture_tensors(plans, {"num_local_patches": np.array(counts, np.int64)})

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from patchloom_kernels.layout import Job
 
@@ -33,3 +34,9 @@ def picture_tensors(plans: Sequence[MediaPlan], constants: Mapping[str, npt.NDAr
         for name in names
     )
     return TensorLayout(tensors, constants, tuple(slices))
+
+
+def tiles_with_counts(plans: Sequence[MediaPlan]) -> TensorLayout:
+    """`picture_tensors` beside num_local_patches int64 [images], the tiles of each image's grid."""
+    counts = [plan.grid.shape[0] * plan.grid.shape[1] for plan in plans]
+    return picture_tensors(plans, {"num_local_patches": np.array(counts, np.int64)})
