@@ -65,11 +65,15 @@ class ImageOptions:
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
+    """Text, always: nothing in it is control or media."""
+
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePart:
+    """An image; `media_type` is what its sender says, and the bytes decide."""
+
     source: MediaSource
     options: ImageOptions | None = None
     media_type: str = ""
@@ -77,6 +81,8 @@ class ImagePart:
 
 @dataclass(frozen=True, slots=True)
 class AudioPart:
+    """A clip, "wav" or "pcm16"; the rate (samples per second) and the channels are those of pcm16."""
+
     source: MediaSource
     format: str = "wav"
     sample_rate: int = 16000
@@ -92,6 +98,8 @@ class StructuredPart:
 
 @dataclass(frozen=True, slots=True)
 class ThinkingPart:
+    """Thinking in its place among the parts of an assistant message."""
+
     text: str
 
 

@@ -26,9 +26,13 @@ from patchloom_service.models.base import Checkpoint, ModelSpec
 class Family(Protocol):
     """What a family file offers."""
 
-    def match(self, config: Mapping[str, Any], /) -> bool: ...
+    def match(self, config: Mapping[str, Any], /) -> bool:
+        """Whether a checkpoint with this config.json is of the family."""
+        ...
 
-    def build(self, checkpoint: Checkpoint, /) -> ModelSpec: ...
+    def build(self, checkpoint: Checkpoint, /) -> ModelSpec:
+        """The spec of the checkpoint; refuses a setting that would change a pixel and is not honoured."""
+        ...
 
 
 FAMILIES: tuple[Family, ...] = (
