@@ -5,7 +5,7 @@ results; the whole history is converted once. With an address it goes to a runni
 with the ids and pixels of the next forward pass:
 
     python clients/examples/trl_tool_loop.py
-    python clients/examples/trl_tool_loop.py 127.0.0.1:50051
+    python clients/examples/trl_tool_loop.py 127.0.0.1:50055
 """
 
 import asyncio
