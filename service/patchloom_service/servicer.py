@@ -100,19 +100,33 @@ def _cut(text: str, size: int) -> str:
     return text[:size].encode("utf-8", "replace")[: size - 3].decode("utf-8", "ignore") + "..."
 
 
+class _Handlers:
+    """Takes the method handlers that generated code would give to a server."""
+
+    def __init__(self) -> None:
+        self.by_method: dict[str, grpc.RpcMethodHandler] = {}
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """The same handlers, for servers that know no others."""
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """By name of the method."""
+        self.by_method.update(handlers)
+
+
 def add_to_server(servicer: "PreprocessServicer", server: grpc.aio.Server) -> None:
-    """Registers all methods; the handler found first wins, and ours of Preprocess answers in bytes.
+    """Registers all methods; that of Preprocess answers in bytes.
 
     Serializing hundreds of megabytes on the event loop would stop it; a worker has done it before.
     """
-    preprocess = grpc.unary_unary_rpc_method_handler(
+    handlers = _Handlers()
+    rpc.add_PreprocessServiceServicer_to_server(servicer, handlers)
+    handlers.by_method["Preprocess"] = grpc.unary_unary_rpc_method_handler(
         servicer.Preprocess, request_deserializer=pb.PreprocessRequest.FromString
     )
     service = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(service, {"Preprocess": preprocess}),)
-    )
-    rpc.add_PreprocessServiceServicer_to_server(servicer, server)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers.by_method),))
+    server.add_registered_method_handlers(service, handlers.by_method)
 
 
 class PreprocessServicer(rpc.PreprocessServiceServicer):

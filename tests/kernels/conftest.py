@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-VERSION = "12.3.0"
+from tests.support.pillow12 import VERSION, pillow12_home
+
 Case = tuple[np.ndarray, tuple[int, int], str]
 
 PROGRAM = """
@@ -30,18 +30,8 @@ np.savez(sys.argv[3], **results)
 """
 
 
-@pytest.fixture(scope="session")
-def pillow12_home() -> Path:
-    """A folder to put first on the path; installed once into the ignored cache."""
-    home = ROOT / ".cache" / "pillow12"
-    if not (home / f"pillow-{VERSION}.dist-info").exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        subprocess.run([*command, "--target", str(home), f"pillow=={VERSION}"], check=True)
-    return home
-
-
 @pytest.fixture
-def pillow12_resize(pillow12_home: Path, tmp_path: Path) -> Callable[[list[Case]], list[np.ndarray]]:
+def pillow12_resize(tmp_path: Path) -> Callable[[list[Case]], list[np.ndarray]]:
     """Resize (image, target, resample) cases with Pillow 12.3.0."""
 
     def run(cases: list[Case]) -> list[np.ndarray]:
@@ -51,7 +41,7 @@ def pillow12_resize(pillow12_home: Path, tmp_path: Path) -> Callable[[list[Case]
         }
         np.savez(tmp_path / "in.npz", **names)
         command = [sys.executable, "-c", PROGRAM, VERSION, "in.npz", "out.npz"]
-        environment = os.environ | {"PYTHONPATH": str(pillow12_home)}
+        environment = os.environ | {"PYTHONPATH": str(pillow12_home())}
         subprocess.run(command, check=True, cwd=tmp_path, env=environment)
         results = np.load(tmp_path / "out.npz")
         return [results[str(i)] for i in range(len(cases))]

@@ -11,7 +11,7 @@ VERSION = "12.3.0"
 
 def pillow12_home() -> Path:
     """A folder to put first on PYTHONPATH; installed once, however many processes ask."""
-    home = CACHE / "pillow12"
+    home = CACHE / f"pillow12-{sys.implementation.cache_tag}"
     done = home / f"pillow-{VERSION}.dist-info" / "RECORD"
     CACHE.mkdir(exist_ok=True)
     with (CACHE / "pillow12.lock").open("w") as lock:
