@@ -1,6 +1,7 @@
 """Small encoded pictures for tests."""
 
 import io
+import struct
 
 import numpy as np
 from PIL import Image
@@ -25,6 +26,12 @@ def encode(image: Image.Image, form: str = "PNG", **options: object) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, form, **options)
     return buffer.getvalue()
+
+
+def exif(value: int, endian: str = "<") -> bytes:
+    """An EXIF block with this orientation and nothing else."""
+    magic = b"II\x2a\x00" if endian == "<" else b"MM\x00\x2a"
+    return magic + struct.pack(endian + "LHHHLHHL", 8, 1, 0x0112, 3, 1, value, 0, 0)
 
 
 def without_some_bytes(jpeg: bytes) -> bytes:

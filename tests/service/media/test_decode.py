@@ -10,6 +10,8 @@ from patchloom_service.media.header import ImageFormat, ImageHeader
 from patchloom_service.media.probe import probe
 from PIL import Image, ImageOps
 
+from tests.support.pictures import encode
+
 ALLOWED_PIXELS = 1 << 24
 MODES = {
     "PNG": ["RGBA", "RGB", "L", "P", "1", "LA"],
@@ -27,12 +29,6 @@ def picture(mode: str, size: tuple[int, int] = (53, 37)) -> Image.Image:
     if mode in ("RGBA", "LA"):
         return rgba.convert(mode)
     return rgba.convert("RGB").convert(mode)
-
-
-def encode(image: Image.Image, form: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
 
 
 def pixels_of(data: bytes, background: tuple[int, int, int] = (255, 255, 255)) -> np.ndarray:

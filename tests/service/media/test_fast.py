@@ -1,5 +1,3 @@
-import io
-
 import numpy as np
 import pytest
 from patchloom_service.media.decode import by_pillow
@@ -8,16 +6,12 @@ from patchloom_service.media.header import ImageHeader
 from patchloom_service.media.probe import probe
 from PIL import Image, ImageFilter
 
+from tests.support.pictures import encode
+
 
 def photo(size: tuple[int, int]) -> Image.Image:
     samples = np.random.default_rng(3).integers(0, 256, (*size[::-1], 3), np.uint8)
     return Image.fromarray(samples).filter(ImageFilter.GaussianBlur(1))
-
-
-def encode(image: Image.Image, form: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
 
 
 def fast(data: bytes, background: tuple[int, int, int] = (255, 255, 255)) -> np.ndarray | None:

@@ -7,11 +7,7 @@ from hypothesis import strategies as st
 from patchloom_service.media.orientation import exif_orientation, orientation, xmp_orientation
 from PIL import Image
 
-
-def exif(value: int, endian: str = "<") -> bytes:
-    magic = b"II\x2a\x00" if endian == "<" else b"MM\x00\x2a"
-    return magic + struct.pack(endian + "LHHHLHHL", 8, 1, 0x0112, 3, 1, value, 0, 0)
-
+from tests.support.pictures import exif
 
 XMP = b'<x:xmpmeta><rdf:Description tiff:Orientation="%d"/></x:xmpmeta>'
 

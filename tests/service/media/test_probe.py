@@ -15,19 +15,10 @@ from patchloom_service.media.probe import probe
 from PIL import Image, ImageOps
 from PIL.PngImagePlugin import PngInfo
 
+from tests.support.pictures import encode, exif
+
 ALLOWED = 1 << 22
 XMP = b'<x:xmpmeta><rdf:Description tiff:Orientation="%d"/></x:xmpmeta>'
-
-
-def exif(value: int, endian: str = "<") -> bytes:
-    magic = b"II\x2a\x00" if endian == "<" else b"MM\x00\x2a"
-    return magic + struct.pack(endian + "LHHHLHHL", 8, 1, 0x0112, 3, 1, value, 0, 0)
-
-
-def encode(image: Image.Image, form: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, form, **options)
-    return buffer.getvalue()
 
 
 def picture(size: tuple[int, int] = (7, 4), mode: str = "RGB") -> Image.Image:
