@@ -25,12 +25,12 @@ LAZY = {
     "expand.py": {"patchloom_kernels"},
 }
 EDGES = {
-    "grpc": {"servicer.py", "server.py", "wire.py", "stream.py"},
+    "grpc": {"servicer.py", "server.py", "wire", "stream.py"},
     "grpc_health": {"server.py"},
     "grpc_reflection": {"server.py"},
     "grpc_status": {"servicer.py", "stream.py"},
-    "google": {"servicer.py", "server.py", "wire.py", "stream.py"},
-    "patchloom_proto": {"servicer.py", "server.py", "wire.py", "stream.py"},
+    "google": {"servicer.py", "server.py", "wire", "stream.py"},
+    "patchloom_proto": {"servicer.py", "server.py", "wire", "stream.py"},
     "PIL": {"media"},
     "transformers": {"models", "chat/jinja_template.py", "chat/tokenize.py"},
 }
