@@ -239,6 +239,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
                 result = await self._preprocessor.pixels(prepared, delivery)
             self._count_stages(result)
             delivery.commit()
+            if delivery.fell_back:
+                await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
             response = await asyncio.to_thread(
                 serialize_response, result, delivery.handle, delivery.fell_back
             )

@@ -91,3 +91,20 @@ async def test_what_the_pixel_cache_holds_is_in_the_metrics():
         assert lines["patchloom_pixel_cache_entries"] == "2"
         assert int(lines["patchloom_pixel_cache_bytes"]) > 0
         assert (lines["patchloom_cache_misses_total"], lines["patchloom_cache_hits_total"]) == ("2", "2")
+
+
+async def test_answers_that_fell_back_to_inline_are_bounded_too(monkeypatch):
+    async with running(shm_bytes=4096, max_unsent_bytes=100_000) as (server, client):
+        held = []
+        take = server._servicer._unsent.take
+
+        async def counting(size):
+            held.append(size)
+            await take(size)
+
+        monkeypatch.setattr(server._servicer._unsent, "take", counting)
+        calls = [request(png(i), options={"transport": "shared_memory"}) for i in range(4)]
+        answers = await asyncio.gather(*(client.preprocess(call, timeout=300) for call in calls))
+        assert all(a.message.warnings[0].reason == "TRANSPORT_FELL_BACK" for a in answers)
+        assert held == [100_000] * 4
+        await settled(lambda: free_bytes(server))
