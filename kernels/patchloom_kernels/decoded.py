@@ -1,11 +1,17 @@
 """What a batch decoder returns: pictures in one buffer, and why some are not the kernels' own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from patchloom_kernels.unsupported import Unsupported
+
+_Header = TypeVar("_Header")
 
 Fallback = Callable[[bytes], npt.NDArray[np.uint8]]
 """Decodes one file to [H, W, 3] uint8 where the kernels cannot; what it raises passes through."""
@@ -38,3 +44,43 @@ class Decoded:
         image = self.image(index)
         image[..., :3] = torch.from_numpy(np.ascontiguousarray(pixels)).to(image.device)
         image[..., 3:] = 255
+
+
+def decode_found(
+    streams: Sequence[bytes],
+    examine: Callable[[bytes], _Header],
+    size: Callable[[_Header], tuple[int, int]],
+    decode: Callable[[list[_Header], torch.Tensor, list[int]], list[str | None]],
+    device: torch.device | str,
+    fallback: Fallback | None,
+    channels: int,
+) -> Decoded:
+    """A batch of files through one kernel path, what it leaves out through `fallback`.
+
+    `examine` reads a file or raises Unsupported, `size` is (height, width) of what it read, `decode`
+    writes those that were read to their byte offsets and says why a result does not count.
+    """
+    found: dict[int, _Header] = {}
+    others: dict[int, npt.NDArray[np.uint8]] = {}
+    reasons: list[str | None] = [None] * len(streams)
+    for i, data in enumerate(streams):
+        try:
+            found[i] = examine(data)
+        except Unsupported as refusal:
+            reasons[i] = refusal.reason
+            if fallback is not None:
+                others[i] = fallback(data)
+    known = {i: size(header) for i, header in found.items()}
+    known |= {i: (other.shape[0], other.shape[1]) for i, other in others.items()}
+    sizes = [known.get(i, (0, 0)) for i in range(len(streams))]
+    *offsets, total = accumulate((h * w * channels for h, w in sizes), initial=0)
+    buffer = torch.empty(total, dtype=torch.uint8, device=device)
+    unclean = decode(list(found.values()), buffer, [offsets[i] for i in found])
+    for i, reason in zip(found, unclean, strict=True):
+        reasons[i] = reason
+        if reason is not None and fallback is not None:
+            others[i] = fallback(streams[i])
+    decoded = Decoded(buffer, tuple(offsets), tuple(sizes), tuple(reasons), channels)
+    for i, other in others.items():
+        decoded.put(i, other)
+    return decoded

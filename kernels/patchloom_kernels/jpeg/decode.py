@@ -9,12 +9,11 @@ import numpy.typing as npt
 import torch
 import triton
 
-from patchloom_kernels.decoded import Decoded, Fallback
+from patchloom_kernels.decoded import Decoded, Fallback, decode_found
 from patchloom_kernels.jpeg import entropy, pixels, plan
 from patchloom_kernels.jpeg.parse import ZIGZAG, Colour, Component, HuffmanTable, Jpeg, parse_jpeg
 from patchloom_kernels.jpeg.plan import Plan, check_jpeg, make_plan
 from patchloom_kernels.packing import upload
-from patchloom_kernels.unsupported import Unsupported
 
 DC_CHUNK = 4096
 DC_WARPS = 16
@@ -61,43 +60,21 @@ def decode_batch(
     The bytes equal Pillow's. An image that is not plain baseline, or whose stream proves unclean on
     the device, is given to `fallback`, which returns [H, W, 3] uint8; what that raises passes through.
     """
-    found = [_examine(data) for data in streams]
-    others = [
-        fallback(data) if fallback is not None and isinstance(jpeg, str) else None
-        for data, jpeg in zip(streams, found, strict=True)
-    ]
-    sizes = [_size(jpeg, other) for jpeg, other in zip(found, others, strict=True)]
-    lengths = [height * width * channels for height, width in sizes]
-    offsets = [sum(lengths[:i]) for i in range(len(lengths))]
-    buffer = torch.empty(sum(lengths), dtype=torch.uint8, device=device)
-    own = [i for i, jpeg in enumerate(found) if isinstance(jpeg, Jpeg)]
-    jpegs = [jpeg for jpeg in found if isinstance(jpeg, Jpeg)]
-    flags = decode_into(jpegs, buffer, [offsets[i] for i in own], channels)
-    reasons = [jpeg if isinstance(jpeg, str) else None for jpeg in found]
-    for i, reason in zip(own, explain(flags), strict=True):
-        reasons[i] = reason
-        if reason is not None and fallback is not None:
-            others[i] = fallback(streams[i])
-    decoded = Decoded(buffer, tuple(offsets), tuple(sizes), tuple(reasons), channels)
-    for i, other in enumerate(others):
-        if other is not None:
-            decoded.put(i, other)
-    return decoded
+
+    def decode(found: list[Jpeg], buffer: torch.Tensor, offsets: list[int]) -> list[str | None]:
+        return explain(decode_into(found, buffer, offsets, channels))
+
+    return decode_found(streams, _examine, _size, decode, device, fallback, channels)
 
 
-def _examine(data: bytes) -> Jpeg | str:
-    try:
-        jpeg = parse_jpeg(data)
-        check_jpeg(jpeg)
-    except Unsupported as refusal:
-        return refusal.reason
+def _examine(data: bytes) -> Jpeg:
+    jpeg = parse_jpeg(data)
+    check_jpeg(jpeg)
     return jpeg
 
 
-def _size(jpeg: Jpeg | str, other: npt.NDArray[np.uint8] | None) -> tuple[int, int]:
-    if isinstance(jpeg, Jpeg):
-        return jpeg.height, jpeg.width
-    return (0, 0) if other is None else (other.shape[0], other.shape[1])
+def _size(jpeg: Jpeg) -> tuple[int, int]:
+    return jpeg.height, jpeg.width
 
 
 def explain(flags: torch.Tensor) -> list[str | None]:

@@ -9,12 +9,11 @@ import numpy.typing as npt
 import torch
 import triton
 
-from patchloom_kernels.decoded import Decoded, Fallback
+from patchloom_kernels.decoded import Decoded, Fallback, decode_found
 from patchloom_kernels.packing import upload
 from patchloom_kernels.png import kernels, plan
 from patchloom_kernels.png.parse import Colour, Png, parse_png
 from patchloom_kernels.png.plan import FilteredPng, Plan, inflate_png, make_plan
-from patchloom_kernels.unsupported import Unsupported
 
 # Rows that advance together: short segments (screenshots) take one warp, which exchanges pixels by
 # shuffles; long ones (photographs) as many rows as a program can hold, since bands are sequential.
@@ -35,41 +34,19 @@ def decode_batch(
     The bytes equal Pillow's, composited by `Image.alpha_composite`. An image that is Pillow's to
     judge is given to `fallback`, which returns [H, W, 3] uint8; what that raises passes through.
     """
-    found = [_inflate(data) for data in streams]
-    others = [
-        fallback(data) if fallback is not None and isinstance(image, str) else None
-        for data, image in zip(streams, found, strict=True)
-    ]
-    sizes = [_size(image, other) for image, other in zip(found, others, strict=True)]
-    lengths = [height * width * channels for height, width in sizes]
-    offsets = [sum(lengths[:i]) for i in range(len(lengths))]
-    buffer = torch.empty(sum(lengths), dtype=torch.uint8, device=device)
-    own = [i for i, image in enumerate(found) if isinstance(image, FilteredPng)]
-    batch = [image for image in found if isinstance(image, FilteredPng)]
-    flags = decode_into(batch, buffer, [offsets[i] for i in own], background, channels)
-    reasons = [image if isinstance(image, str) else None for image in found]
-    for i, reason in zip(own, explain(flags), strict=True):
-        reasons[i] = reason
-        if reason is not None and fallback is not None:
-            others[i] = fallback(streams[i])
-    decoded = Decoded(buffer, tuple(offsets), tuple(sizes), tuple(reasons), channels)
-    for i, other in enumerate(others):
-        if other is not None:
-            decoded.put(i, other)
-    return decoded
+
+    def decode(found: list[FilteredPng], buffer: torch.Tensor, offsets: list[int]) -> list[str | None]:
+        return explain(decode_into(found, buffer, offsets, background, channels))
+
+    return decode_found(streams, _inflate, _size, decode, device, fallback, channels)
 
 
-def _inflate(data: bytes) -> FilteredPng | str:
-    try:
-        return inflate_png(parse_png(data))
-    except Unsupported as refusal:
-        return refusal.reason
+def _inflate(data: bytes) -> FilteredPng:
+    return inflate_png(parse_png(data))
 
 
-def _size(image: FilteredPng | str, other: npt.NDArray[np.uint8] | None) -> tuple[int, int]:
-    if isinstance(image, FilteredPng):
-        return image.png.height, image.png.width
-    return (0, 0) if other is None else (other.shape[0], other.shape[1])
+def _size(image: FilteredPng) -> tuple[int, int]:
+    return image.png.height, image.png.width
 
 
 def explain(flags: torch.Tensor) -> list[str | None]:
