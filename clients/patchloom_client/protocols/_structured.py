@@ -48,6 +48,24 @@ def _hides_media(value: object) -> bool:
     return False
 
 
+def message_content(
+    content: object, role: int, path: str, typed_part: Callable[[object, str], pb.ContentPart]
+) -> list[pb.ContentPart]:
+    """The parts of a message's content: a string, a list of parts, or nothing where the role allows that."""
+    optional = role in (pb.ROLE_ASSISTANT, pb.ROLE_TOOL)
+    if content is None or content == [] or content == ():
+        if not optional:
+            raise InvalidMessage("missing content; send a string or a list of parts", path)
+        return []
+    if isinstance(content, str):
+        return [text_part(text(content, path))] if content or not optional else []
+    if not isinstance(content, list | tuple):
+        raise InvalidMessage(f"content is a string or a list of parts, got {shown(content)}", path)
+    if role == pb.ROLE_TOOL:
+        return tool_content(content, path, typed_part)
+    return [typed_part(part, where) for part, where in items(content, path)]
+
+
 def tool_content(
     content: Sequence[Any], path: str, typed_part: Callable[[object, str], pb.ContentPart]
 ) -> list[pb.ContentPart]:

@@ -9,7 +9,7 @@ from patchloom_proto import preprocess_pb2 as pb
 from patchloom_client.errors import InvalidAudio, InvalidMessage, UnsupportedContent
 from patchloom_client.protocols import _parts, _request, _sources
 from patchloom_client.protocols._json import json_object, parse
-from patchloom_client.protocols._structured import structured_part, tool_content
+from patchloom_client.protocols._structured import message_content, structured_part
 from patchloom_client.protocols._tools import nested_tools
 from patchloom_client.protocols._values import (
     Body,
@@ -22,8 +22,6 @@ from patchloom_client.protocols._values import (
     only_keys,
     optional_text,
     required_text,
-    shown,
-    text,
     word,
 )
 
@@ -68,7 +66,10 @@ def _message(body: Body, path: str) -> pb.Message:
     role = word(body.get("role"), join(path, "role"), ROLES)
     keys = _MESSAGE_KEYS[role]
     only_keys({key: value for key, value in body.items() if value is not None}, keys, path)
-    message = pb.Message(role=role, content=_content(body, role, join(path, "content")))
+    content = message_content(
+        body.get("content"), role, join(path, "content"), lambda part, where: _part(part, role, where)
+    )
+    message = pb.Message(role=role, content=content)
     for key in ("name", "reasoning", "tool_call_id"):
         value = optional_text(body.get(key), join(path, key))
         if value is not None and (value or key != "reasoning"):
@@ -90,22 +91,6 @@ def _tool_call(body: Body, path: str) -> pb.ToolCall:
         name=required_text(body, "name", path),
         arguments=json_object(body.get("arguments"), join(path, "arguments")),
     )
-
-
-def _content(body: Body, role: int, path: str) -> list[pb.ContentPart]:
-    content = body.get("content")
-    optional = role in (pb.ROLE_ASSISTANT, pb.ROLE_TOOL)
-    if content is None or content == [] or content == ():
-        if not optional:
-            raise InvalidMessage("missing content; send a string or a list of parts", path)
-        return []
-    if isinstance(content, str):
-        return [_parts.text_part(text(content, path))] if content or not optional else []
-    if not isinstance(content, list | tuple):
-        raise InvalidMessage(f"content is a string or a list of parts, got {shown(content)}", path)
-    if role == pb.ROLE_TOOL:
-        return tool_content(content, path, lambda part, where: _part(part, role, where))
-    return [_part(part, role, where) for part, where in items(content, path)]
 
 
 def _part(value: object, role: int, path: str) -> pb.ContentPart:

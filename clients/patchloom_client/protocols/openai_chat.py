@@ -8,7 +8,7 @@ from patchloom_proto import preprocess_pb2 as pb
 from patchloom_client.errors import InvalidMessage, UnsupportedContent
 from patchloom_client.protocols import _parts, _request, _sources
 from patchloom_client.protocols._json import json_object
-from patchloom_client.protocols._structured import tool_content
+from patchloom_client.protocols._structured import message_content
 from patchloom_client.protocols._tools import nested_tools
 from patchloom_client.protocols._values import (
     Body,
@@ -83,7 +83,10 @@ def to_request(body: Mapping[str, Any]) -> pb.PreprocessRequest:
 def _message(body: Body, path: str, notes: Notes) -> pb.Message:
     role = _role(body.get("role"), join(path, "role"))
     notes.unknown_keys(body, _MESSAGE_KEYS, path)
-    message = pb.Message(role=role, content=_content(body, role, path, notes))
+    content = message_content(
+        body.get("content"), role, join(path, "content"), lambda part, where: _part(part, role, where, notes)
+    )
+    message = pb.Message(role=role, content=content)
     if body.get("name") is not None:
         message.name = text(body["name"], join(path, "name"))
     _add_assistant_fields(message, body, path, notes)
@@ -95,22 +98,6 @@ def _role(value: object, path: str) -> pb.Role:
     if not isinstance(value, str) or value not in _ROLES:
         raise InvalidMessage(f"role {shown(value)} is not supported; one of {listed(_ROLES)}", path)
     return _ROLES[value]
-
-
-def _content(body: Body, role: int, path: str, notes: Notes) -> list[pb.ContentPart]:
-    content, where = body.get("content"), join(path, "content")
-    optional = role in (pb.ROLE_ASSISTANT, pb.ROLE_TOOL)
-    if content is None or content == [] or content == ():
-        if not optional:
-            raise InvalidMessage("missing content; send a string or a list of parts", where)
-        return []
-    if isinstance(content, str):
-        return [_parts.text_part(text(content, where))] if content or not optional else []
-    if not isinstance(content, list | tuple):
-        raise InvalidMessage(f"content is a string or a list of parts, got {shown(content)}", where)
-    if role == pb.ROLE_TOOL:
-        return tool_content(content, where, lambda part, spot: _part(part, role, spot, notes))
-    return [_part(part, role, spot, notes) for part, spot in items(content, where)]
 
 
 def _part(part: object, role: int, path: str, notes: Notes) -> pb.ContentPart:
