@@ -8,6 +8,7 @@ otherwise.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,8 @@ class NormalizeTable:
     """float32 [channels, 257], read-only; the bits of another dtype come from `to`."""
 
     values: NDArray[np.float32]
-    affine: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-    """(shift, scale) [channels] where every level's entry is (level - shift) / scale in float32."""
+    quotient: tuple[float, NDArray[np.float32], NDArray[np.float32]] | None = None
+    """factor and (shift, scale) [channels] where entries are (level * factor - shift) / scale, float32."""
 
     def __post_init__(self) -> None:
         if self.values.dtype != np.float32 or self.values.shape[1:] != (ENTRIES,):
@@ -79,15 +80,8 @@ class NormalizeTable:
             raise ValueError("mean and std are given together or not at all")
         if std is not None and 0.0 in std:
             raise ValueError("std must not be 0")
-        levels = np.tile(np.arange(256, dtype=np.float32), (channels, 1))
-        values = _compute(formula, levels, _column(mean, channels), _column(std, channels), rescale_factor)
-        last = np.full((channels, 1), padding, np.float32)
-        entries = np.ascontiguousarray(np.concatenate([values, last], axis=1), np.float32)
-        if formula is NormalizeFormula.HF_TORCHVISION and mean is not None and std is not None:
-            scale = _fused_scale(rescale_factor)
-            shift, spread = (np.array(v, np.float32) * scale for v in (mean, std))
-            return cls(entries, (shift, spread))
-        return cls(entries)
+        settings = [None if values is None else tuple(values) for values in (mean, std)]
+        return _build(formula, settings[0], settings[1], rescale_factor, padding, channels)
 
     def to(self, dtype: Dtype) -> NDArray[Any]:
         """The entries rounded to nearest even in `dtype`, as `dtype.numpy` [channels, 257]."""
@@ -102,10 +96,42 @@ class NormalizeTable:
                 raise ValueError("a uint8 output holds levels and has no table")
 
 
+@lru_cache(maxsize=64)
+def _build(
+    formula: NormalizeFormula,
+    mean: tuple[float, ...] | None,
+    std: tuple[float, ...] | None,
+    factor: float | None,
+    padding: float,
+    channels: int,
+) -> NormalizeTable:
+    levels = np.tile(np.arange(256, dtype=np.float32), (channels, 1))
+    values = _compute(formula, levels, _column(mean, channels), _column(std, channels), factor)
+    last = np.full((channels, 1), padding, np.float32)
+    entries = np.ascontiguousarray(np.concatenate([values, last], axis=1), np.float32)
+    return NormalizeTable(entries, _quotient(formula, mean, std, factor))
+
+
 def bfloat16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     """The bits of finite float32 values rounded to nearest even in bfloat16."""
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def _quotient(
+    formula: NormalizeFormula,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    factor: float | None,
+) -> tuple[float, NDArray[np.float32], NDArray[np.float32]] | None:
+    """The constants of a formula in float32, where it has them."""
+    if mean is None or std is None or formula is NormalizeFormula.HF_BFLOAT16:
+        return None
+    shift, scale = np.array(mean, np.float32), np.array(std, np.float32)
+    if formula is NormalizeFormula.HF_PIL:
+        return 1.0 if factor is None else factor, shift, scale
+    fused = _fused_scale(factor)
+    return 1.0, shift * fused, scale * fused
 
 
 def _column(values: Sequence[float] | None, channels: int) -> NDArray[np.float32] | None:

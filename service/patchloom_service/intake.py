@@ -92,16 +92,16 @@ class Intake:
         request: Request,
         model: ServedModel,
         settings: PixelSettings,
+        fingerprint: str,
         items: Sequence[MediaItem],
         fetched: Mapping[int, bytes],
     ) -> tuple[MediaWork, ...]:
-        """The work of every item, in the order of `items`.
+        """The work of every item, in the order of `items`; `fingerprint` is that of their pixels.
 
         Raises LimitExceeded before anything is decoded, ContentKeyNotFound with all missing keys, and
         what probing and the family's rule refuse, each with the item's path.
         """
         images = sum(item.modality is Modality.IMAGE for item in items)
-        fingerprint = model.pixel_fingerprint(settings)
         self._check_keys(items, request.namespace, fingerprint, model.spec, images)
         works = []
         encoded = pixels = 0

@@ -26,7 +26,7 @@ from patchloom_service.intake import Intake, MediaWork
 from patchloom_service.media.cache import Cache
 from patchloom_service.pictures import PictureCache
 from patchloom_service.result import BoundItem, Counters, Result, Tensor
-from patchloom_service.served import PixelSettings, ServedModel
+from patchloom_service.served import Fingerprints, PixelSettings, ServedModel
 from patchloom_service.shards import balance
 from patchloom_service.types import (
     Conversation,
@@ -66,6 +66,7 @@ class Prepared:
     request: Request
     model: ServedModel
     settings: PixelSettings
+    fingerprints: Fingerprints
     conversation: Conversation | None
     prompt: Prompt
     expanded: Expanded
@@ -132,14 +133,15 @@ class Preprocessor:
         """Ids, ranges and planned work of a request."""
         model = self.model(request.model)
         settings = model.pixel_settings(request.output, self._defaults)
-        self._check_fingerprint(request, model, settings)
+        fingerprints = model.fingerprints(settings)
+        _check_fingerprint(request, fingerprints.whole)
         watch = Stopwatch()
         with watch.stage("normalize"):
             conversation, items = await self._workers.render(self._normalize, request)
         with watch.stage("fetch"):
             fetched = await self._intake.fetch(items)
         return await self._workers.render(
-            self._prepare, request, model, settings, conversation, items, fetched, watch
+            self._prepare, request, model, settings, fingerprints, conversation, items, fetched, watch
         )
 
     def model(self, name: str) -> ServedModel:
@@ -153,14 +155,7 @@ class Preprocessor:
 
     def fingerprint(self, model: ServedModel) -> str:
         """The fingerprint under the server's defaults."""
-        return model.fingerprint(model.pixel_settings(OutputOptions(), self._defaults))
-
-    def _check_fingerprint(self, request: Request, model: ServedModel, settings: PixelSettings) -> None:
-        expected, actual = request.expected_fingerprint, model.fingerprint(settings)
-        if expected and expected != actual:
-            raise FingerprintMismatch(
-                f"expected {expected[:64]}, this server has {actual}", "expected_fingerprint"
-            )
+        return model.fingerprints(model.pixel_settings(OutputOptions(), self._defaults)).whole
 
     def _normalize(self, request: Request) -> tuple[Conversation | None, tuple[MediaItem, ...]]:
         if isinstance(request.prompt, TokenPrompt):
@@ -173,13 +168,14 @@ class Preprocessor:
         request: Request,
         model: ServedModel,
         settings: PixelSettings,
+        fingerprints: Fingerprints,
         conversation: Conversation | None,
         items: tuple[MediaItem, ...],
         fetched: Mapping[int, bytes],
         watch: Stopwatch,
     ) -> Prepared:
         with watch.stage("probe"):
-            works = self._intake.plan(request, model, settings, items, fetched)
+            works = self._intake.plan(request, model, settings, fingerprints.pixels, items, fetched)
         with watch.stage("render"):
             prompt = _render(request, model, conversation, works)
         with watch.stage("expand"):
@@ -197,6 +193,7 @@ class Preprocessor:
             request,
             model,
             settings,
+            fingerprints,
             conversation,
             prompt,
             expanded,
@@ -215,7 +212,7 @@ class Preprocessor:
             model=prepared.model.name,
             ids=ids,
             items=_bound(prepared, None),
-            fingerprint=prepared.model.fingerprint(prepared.settings),
+            fingerprint=prepared.fingerprints.whole,
             token_types_name=spec.token_types_name if spec.token_types else "",
             token_types=spec.token_types(ids, prepared.expanded.spans) if spec.token_types else None,
             warnings=(*prepared.request.warnings, *prepared.prompt.warnings, *_notices(prepared)),
@@ -233,7 +230,7 @@ class Preprocessor:
         """The whole result of a prepared request, its pixels in memory of `allocator`."""
         known = prepared.request.output.known_content_keys
         sent = [work for work in prepared.works if work.key not in known]
-        fingerprint = prepared.model.pixel_fingerprint(prepared.settings)
+        fingerprint = prepared.fingerprints.pixels
         with prepared.watch.stage("pixels"):
             spec, namespace = prepared.model.spec, prepared.request.namespace
             clips = await self._clips.compute(sent, spec, fingerprint, namespace)
@@ -281,6 +278,14 @@ class Preprocessor:
         """Ends the worker pools."""
         self._engine.close()
         self._workers.close()
+
+
+def _check_fingerprint(request: Request, actual: str) -> None:
+    expected = request.expected_fingerprint
+    if expected and expected != actual:
+        raise FingerprintMismatch(
+            f"expected {expected[:64]}, this server has {actual}", "expected_fingerprint"
+        )
 
 
 def _render(

@@ -33,6 +33,14 @@ class PixelSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """SHA-256 in hex: of all that changes a resized pixel, and of all that changes a value or an id."""
+
+    pixels: str
+    whole: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServedModel:
     """A model as it is served. `identity` has the hashes of template and tokenizer files."""
 
@@ -59,9 +67,9 @@ class ServedModel:
             encoding=output.encoding,
         )
 
-    def pixel_fingerprint(self, settings: PixelSettings) -> str:
-        """SHA-256 in hex over all settings that change a resized pixel; dtype and encoding do not."""
-        return _digest(
+    def fingerprints(self, settings: PixelSettings) -> Fingerprints:
+        """Those under `settings`. Dtype and encoding change no resized pixel."""
+        pixels = _digest(
             {
                 "family": self.spec.family,
                 "settings": self.spec.settings,
@@ -70,17 +78,15 @@ class ServedModel:
                 "decode": DECODE_POLICY,
             }
         )
-
-    def fingerprint(self, settings: PixelSettings) -> str:
-        """SHA-256 in hex over all settings that change a pixel value or an id."""
-        return _digest(
+        whole = _digest(
             {
-                "pixels": self.pixel_fingerprint(settings),
+                "pixels": pixels,
                 "dtype": settings.dtype,
                 "renderer": self.spec.renderer,
                 "identity": dict(self.identity),
             }
         )
+        return Fingerprints(pixels, whole)
 
 
 def _digest(value: Mapping[str, Any]) -> str:

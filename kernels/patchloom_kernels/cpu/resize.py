@@ -1,6 +1,7 @@
 """Resize and patchify of one image after the other in compiled code: the CPU twin of the kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -8,23 +9,32 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from patchloom_kernels.cpu.compiled import (
+    AFFINE,
+    AFFINE_HALF,
+    COLUMNS,
     COLUMNS_FIRST,
-    DIVIDE,
+    LEVEL,
+    LOAD,
     LOOKUP,
-    MULTIPLY,
+    PART,
+    QUOTIENT,
+    QUOTIENT_HALF,
+    ROWS,
     ROWS_FIRST,
     ROWS_ONLY,
     TAPS,
+    WINDOW,
     Axis,
+    Scratch,
     Source,
     Values,
     run_job,
 )
-from patchloom_kernels.filters import axis_table, vertical_first
+from patchloom_kernels.filters import SHIFT, axis_table, vertical_first
 from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample
-from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
+from patchloom_kernels.normalize import Dtype, NormalizeTable
 
-_NOTHING = np.empty((0, 0), np.uint32)
+_NOTHING = np.empty(0, np.uint8)
 
 
 def resize_patchify(
@@ -49,9 +59,11 @@ def resize_patchify(
     words = out.view(values.entries.dtype)
     for index, job in enumerate(jobs):
         _check(job, sources[job.source].shape, len(out))
-        kept = keep[index].view(np.uint32)[..., 0] if keep else _NOTHING
-        if keep and not (job.piece.shows_all and kept.shape == job.piece.target):
-            raise ValueError(f"keep[{index}] must be {job.piece.target} and the canvas show it all")
+        kept = _NOTHING
+        if keep:
+            kept = keep[index].reshape(-1)
+            if not job.piece.shows_all or keep[index].shape != (*job.piece.target, 4):
+                raise ValueError(f"keep[{index}] must be {job.piece.target} and the canvas show it all")
         _run(sources[job.source], job, values, words, parity, kept)
 
 
@@ -67,33 +79,46 @@ def warm(dtypes: Sequence[Dtype] = tuple(Dtype)) -> None:
         resize_patchify([source], [Job.contiguous(0, piece, 0)], table, out, dtype, Parity.ATEN_U8)
 
 
+@lru_cache(maxsize=256)
 def _values(table: NormalizeTable | None, dtype: Dtype) -> Values:
     """The lookup table in the output type, and the arithmetic that gives the same where one does."""
-    none = np.zeros(3, np.float32)
+    nothing = np.zeros((3, 5), np.float32)
     if table is None:
         if dtype is not Dtype.UINT8:
             raise ValueError(f"{dtype} patches need a table")
         levels = np.append(np.arange(PAD_ENTRY, dtype=np.uint8), np.uint8(0))
-        return Values(MULTIPLY, none + np.float32(1), none, np.tile(levels, (3, 1)))
+        return Values(LEVEL, nothing, np.tile(levels, (3, 1)))
     entries = table.to(dtype)
-    if dtype is Dtype.FLOAT16:
-        return Values(LOOKUP, none, none, entries.view(np.uint16))
-    if table.affine is None:
-        return Values(LOOKUP, none, none, entries)
-    shift, scale = table.affine
-    one = np.float32(1)
-    for kind, a, b in ((MULTIPLY, one / scale, -shift / scale), (DIVIDE, shift, scale)):
-        if np.array_equal(_by_formula(kind, a, b, dtype), entries[:, :PAD_ENTRY]):
-            return Values(kind, a, b, entries)
-    return Values(LOOKUP, none, none, entries)
+    half = dtype is Dtype.FLOAT16
+    entries = entries.view(np.uint16) if half else entries
+    for kind, constants in _candidates(table, half):
+        values = Values(kind, constants, entries)
+        if np.array_equal(_every_level(values), entries[:, :PAD_ENTRY]):
+            return values
+    return Values(LOOKUP, nothing, entries)
 
 
-def _by_formula(kind: int, a: NDArray[np.float32], b: NDArray[np.float32], dtype: Dtype) -> NDArray[Any]:
-    """What the compiled arithmetic gives for every channel and level."""
-    levels = np.arange(PAD_ENTRY, dtype=np.float32)
-    column_a, column_b = a[:, None], b[:, None]
-    values = levels * column_a + column_b if kind == MULTIPLY else (levels - column_a) / column_b
-    return bfloat16_bits(values) if dtype is Dtype.BFLOAT16 else values
+def _candidates(table: NormalizeTable, half: bool) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Arithmetic that may give a table's entries: x * a + b first, then the quotient of its formula."""
+    if table.quotient is None:
+        return
+    factor, shift, scale = table.quotient
+    none = np.zeros(3)
+    affine = np.stack([factor / scale, -np.float64(shift) / scale, none, none, none], axis=1)
+    yield AFFINE_HALF if half else AFFINE, affine.astype(np.float32)
+    upper = np.float32(factor)
+    parts = np.full(3, upper), np.full(3, factor - np.float64(upper))
+    quotient = np.stack([*parts, shift, np.float32(1) / scale, -scale], axis=1)
+    yield QUOTIENT_HALF if half else QUOTIENT, quotient.astype(np.float32)
+
+
+def _every_level(values: Values) -> NDArray[Any]:
+    """What the compiled arithmetic gives for every channel and level, [3, 256]."""
+    levels = np.repeat(np.arange(PAD_ENTRY, dtype=np.uint8), 4).reshape(1, PAD_ENTRY, 4)
+    piece = Piece((1, PAD_ENTRY), (1, PAD_ENTRY), (1, PAD_ENTRY), PatchLayout((1, PAD_ENTRY)))
+    out = np.empty(3 * PAD_ENTRY, values.entries.dtype)
+    _run(levels, Job.contiguous(0, piece, 0), values, out, Parity.ATEN_U8, _NOTHING)
+    return out.reshape(3, PAD_ENTRY)
 
 
 def _check(job: Job, shape: tuple[int, ...], size: int) -> None:
@@ -116,36 +141,88 @@ def _run(
     values: Values,
     out: NDArray[Any],
     parity: Parity,
-    kept: NDArray[np.uint32],
+    kept: NDArray[np.uint8],
 ) -> None:
     piece, strides = job.piece, job.strides
     (seen_rows, rows), (seen_columns, columns) = (_window(piece, axis, parity) for axis in (0, 1))
     steps = [strides.row, strides.c, strides.t, strides.y, strides.x]
+    rows_held, windows, patches = _windows(job)
+    used, mode = _used(source, rows, columns), _mode(piece, columns, parity)
+    rows, columns = _from_zero(rows), _from_zero(columns)
     run_job(
-        _mode(piece, columns, parity),
-        _used(source, rows, columns),
-        _from_zero(rows),
-        _from_zero(columns),
+        mode,
+        used,
+        rows,
+        columns,
         np.array([*seen_rows, *seen_columns], np.int64),
+        piece.canvas,
         values,
         np.array(piece.pad, np.int64),
-        np.array([*piece.canvas, *piece.layout.patch], np.int64),
-        _starts(job),
+        windows,
+        patches,
+        piece.layout.patch[1],
         piece.layout.temporal,
         np.array(steps, np.int64),
-        out,
+        _scratch(mode, used, rows, columns),
+        np.empty(4 * rows_held * piece.canvas[1], np.uint8),
         kept,
+        out,
     )
 
 
-def _starts(job: Job) -> NDArray[np.int64]:
-    """Where patches begin, [down, across]; those of a merge group stand together."""
-    (down, across), merge = job.piece.grid, job.piece.layout.merge
-    order = np.arange(down * across).reshape(down // merge, across // merge, merge, merge)
-    raster = order.transpose(0, 2, 1, 3).reshape(down, across)
-    return job.start + raster * job.strides.row
+def _scratch(mode: int, source: Source, rows: Axis, columns: Axis) -> Scratch:
+    """Buffers for one picture."""
+    line = 4 * len(columns.first)
+    ring_rows = ROWS
+    if mode == COLUMNS_FIRST:
+        ring_rows = -(-(rows.weights.shape[1] + ROWS) // ROWS) * ROWS
+    last = int(columns.first[-1]) if len(columns.first) else 0
+    reach = source.step * max(last + columns.weights.shape[1], source.columns) + LOAD
+    return Scratch(
+        np.empty(ring_rows * line, np.uint8),
+        ring_rows,
+        np.empty(ROWS * reach, np.uint8),
+        np.zeros(ROWS * reach, np.uint8),
+        reach,
+        np.empty(2 * rows.pairs.shape[1], np.int64),
+    )
 
 
+def _windows(job: Job) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+    """The rows of a window, its [first canvas row, rows of a patch] and its patches, see `Place`.
+
+    A window is a row of merge groups, or a part of a row of patches where that would be too high.
+    """
+    (height, width), merge = job.piece.layout.patch, job.piece.layout.merge
+    down, across = job.piece.grid
+    starts = job.start + np.arange(down * across, dtype=np.int64) * job.strides.row
+    group, y, x = np.indices((across // merge, merge, merge)).reshape(3, -1)
+    left = (group * merge + x) * width
+    if merge * height <= WINDOW:
+        tops = np.arange(0, down * height, merge * height)
+        rows = np.full(len(tops), height)
+        patches = _patches(starts.reshape(len(tops), -1), y * height, left)
+        return merge * height, np.stack([tops, rows], axis=1), patches
+    cuts = np.arange(0, height, WINDOW)
+    tops = np.add.outer(np.arange(0, down * height, height), cuts).reshape(-1)
+    rows = np.tile(np.minimum(WINDOW, height - cuts), down)
+    grouped = starts.reshape(down // merge, across // merge, merge, merge)
+    raster = grouped.transpose(0, 2, 1, 3).reshape(down, 1, across)
+    places = raster + cuts[:, None] * job.strides.y
+    lefts = np.arange(0, across * width, width)
+    return WINDOW, np.stack([tops, rows], axis=1), _patches(places.reshape(-1, across), 0, lefts)
+
+
+def _patches(
+    starts: NDArray[np.int64], top: NDArray[np.int64] | int, left: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """[windows, patches, 3] of starts [windows, patches] and places that are the same in every window."""
+    patches = np.empty((*starts.shape, 3), np.int64)
+    patches[..., 0], patches[..., 1], patches[..., 2] = starts, top, left
+    return patches
+
+
+@lru_cache(maxsize=256)
 def _window(piece: Piece, axis: int, parity: Parity) -> tuple[tuple[int, int], Axis]:
     """Where on the canvas the picture is seen along one axis, and the table of that part."""
     table = axis_table(piece.source[axis], piece.target[axis], piece.resample, parity)
@@ -153,9 +230,32 @@ def _window(piece: Piece, axis: int, parity: Parity) -> tuple[tuple[int, int], A
     begin, end = max(0, offset), min(piece.canvas[axis], piece.target[axis] + offset)
     end = max(begin, end)
     bounds = table.bounds[begin - offset : end - offset]
-    weights = _grouped(table.weights[begin - offset : end - offset])
-    first, behind = np.ascontiguousarray(bounds[:, 0]), bounds.sum(axis=1, dtype=np.int32)
-    return (begin, end), Axis(first, behind, weights, table.identity)
+    weights, first = table.weights[begin - offset : end - offset], bounds[:, 0]
+    behind = bounds.sum(axis=1, dtype=np.int32)
+    spare = _spare_bits(weights)
+    weights, first = np.ascontiguousarray(weights >> spare), np.ascontiguousarray(first)
+    pairs = _pairs(weights, (COLUMNS, TAPS) if axis == 1 else (1, 2))
+    if axis == 1 and len(first):
+        first = np.pad(first, (0, -len(first) % COLUMNS), "edge")
+    return (begin, end), Axis(first, behind, weights, pairs, SHIFT - spare, table.identity, end - begin)
+
+
+def _pairs(weights: NDArray[np.int32], whole: tuple[int, int]) -> NDArray[np.int32]:
+    """Weights [seen, taps] as `Axis.pairs`, filled up to `whole` numbers of both."""
+    padded = np.pad(weights, [(0, -size % unit) for size, unit in zip(weights.shape, whole, strict=True)])
+    narrow = np.abs(padded).max(initial=0) < 1 << 15
+    parts = [padded] if narrow else [padded >> PART, padded & ((1 << PART) - 1)]
+    shape = (len(padded), padded.shape[1] // whole[1], whole[1])
+    grouped = [part.reshape(shape) for part in parts]
+    return np.stack(grouped, axis=2).astype(np.int16).view(np.int32)
+
+
+def _spare_bits(weights: NDArray[np.int32]) -> int:
+    """By how much weights can be shifted right to be int16 without loss; 0 where they cannot."""
+    together = int(np.bitwise_or.reduce(weights, axis=None))
+    spare = (together & -together).bit_length() - 1 if together else 0
+    largest = int(np.abs(weights).max(initial=0)) >> spare
+    return spare if 0 < spare < SHIFT and largest < 1 << 15 else 0
 
 
 def _from_zero(axis: Axis) -> Axis:
@@ -184,9 +284,3 @@ def _mode(piece: Piece, columns: Axis, parity: Parity) -> int:
     if columns.copy:
         return ROWS_ONLY
     return ROWS_FIRST if vertical_first(piece.source, piece.target, parity) else COLUMNS_FIRST
-
-
-def _grouped(weights: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Weights padded with zeros to whole groups of taps."""
-    missing = -weights.shape[1] % TAPS
-    return np.ascontiguousarray(np.pad(weights, ((0, 0), (0, missing))))
