@@ -205,13 +205,14 @@ def _serve(arguments: argparse.Namespace) -> None:
 
     from patchloom_service.config import Config
     from patchloom_service.loading import load_model
-    from patchloom_service.media.storage import prepare_process
+    from patchloom_service.media.storage import keep_freed_memory, prepare_process
     from patchloom_service.server import serve
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     if arguments.served_name and len(arguments.served_name) != len(arguments.model):
         raise InvalidMessage("give one --served-name per --model, or none")
     prepare_process()
+    keep_freed_memory()
     config = Config(**settings(arguments))
     names = arguments.served_name or [""] * len(arguments.model)
     loaded = [load_model(path, config, name) for path, name in zip(arguments.model, names, strict=True)]

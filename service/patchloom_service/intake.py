@@ -65,9 +65,13 @@ class Intake:
             max_redirects=config.fetch_redirects,
         )
 
+    def remote(self, items: Sequence[MediaItem]) -> list[MediaItem]:
+        """The items that `fetch` would fetch."""
+        return [item for item in items if item.part.source.kind is SourceKind.URL]
+
     async def fetch(self, items: Sequence[MediaItem]) -> dict[int, bytes]:
         """The bytes of the items whose source is an URL, by item index; all at once or the first error."""
-        remote = [item for item in items if item.part.source.kind is SourceKind.URL]
+        remote = self.remote(items)
         fetched: dict[int, bytes] = {}
         slots = asyncio.Semaphore(_FETCHES)
 

@@ -1,6 +1,8 @@
 """Model directories in Hugging Face layout to served models."""
 
 import hashlib
+from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from patchloom_service.models import find_family
 from patchloom_service.models.base import Checkpoint, ModelSpec, read_json
 from patchloom_service.models.image_config import ConfigRefused
 from patchloom_service.served import Renderer, ServedModel
+
+_PLANS = 1024
+"""Plans that are kept: the images of an agent have few sizes."""
 
 
 def load_model(name_or_path: str, config: Config, served_name: str = "") -> ServedModel:
@@ -49,6 +54,7 @@ def _load(path: Path, config: Config, name: str) -> ServedModel:
     base = Tokenizer.load(path, memo_bytes=config.segment_cache_bytes)
     checkpoint = read_checkpoint(path, base)
     spec = find_family(checkpoint).build(checkpoint)
+    spec = replace(spec, plan_image=lru_cache(_PLANS)(spec.plan_image))
     media = (*spec.placeholders.values(), *spec.structural)
     template = None if spec.renderer else checkpoint.template
     tokenizer = base.guarded(template, media)

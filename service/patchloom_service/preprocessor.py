@@ -136,13 +136,23 @@ class Preprocessor:
         fingerprints = model.fingerprints(settings)
         _check_fingerprint(request, fingerprints.whole)
         watch = Stopwatch()
-        with watch.stage("normalize"):
-            conversation, items = await self._workers.render(self._normalize, request)
+
+        def finish(
+            conversation: Conversation | None, items: tuple[MediaItem, ...], fetched: Mapping[int, bytes]
+        ) -> Prepared:
+            return self._prepare(request, model, settings, fingerprints, conversation, items, fetched, watch)
+
+        def begin() -> Prepared | tuple[Conversation | None, tuple[MediaItem, ...]]:
+            with watch.stage("normalize"):
+                conversation, items = self._normalize(request)
+            return (conversation, items) if self._intake.remote(items) else finish(conversation, items, {})
+
+        begun = await self._workers.render(begin)
+        if isinstance(begun, Prepared):
+            return begun
         with watch.stage("fetch"):
-            fetched = await self._intake.fetch(items)
-        return await self._workers.render(
-            self._prepare, request, model, settings, fingerprints, conversation, items, fetched, watch
-        )
+            fetched = await self._intake.fetch(begun[1])
+        return await self._workers.render(finish, *begun, fetched)
 
     def model(self, name: str) -> ServedModel:
         """The served model of a name; "" means the only one."""

@@ -6,11 +6,12 @@ item's ranges sum to its plan's token count. Ranges are recorded while expanding
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from patchloom_service.errors import ContractViolation, LimitExceeded
-from patchloom_service.models.base import IdArray, ItemSpan, MediaPlan, run_tokens
+from patchloom_service.models.base import IdArray, ItemSpan, MediaPlan, Run, run_tokens
 from patchloom_service.types import ControlToken, MediaItem, Prompt, Segment, Slot, TextSegment
 
 Encode = Callable[[Sequence[str]], Sequence[Sequence[int]]]
@@ -121,19 +122,28 @@ def _write(chunks: Sequence[_Chunk], items: Sequence[MediaItem], plans: Sequence
 
 
 def _run(plan: MediaPlan, number: int, offset: int, path: str) -> tuple[IdArray, ItemSpan]:
-    tokens = run_tokens(plan.run, number)
+    ids, relative = _written(plan.run, number)
+    ranges = tuple((offset + at, length) for at, length in relative)
+    found = sum(length for _, length in ranges)
+    if found != plan.token_count or found == 0:
+        raise ContractViolation(
+            f"the run has {found} placeholder tokens, the plan counts {plan.token_count}", path
+        )
+    return ids, ItemSpan(offset, len(ids), ranges, plan)
+
+
+@lru_cache(maxsize=256)
+def _written(run: Run, number: int) -> tuple[IdArray, tuple[tuple[int, int], ...]]:
+    """The ids of the run of item `number`, read-only, and its placeholder ranges from its begin."""
+    tokens = run_tokens(run, number)
     ids = np.repeat(np.array([token.id for token in tokens], np.int64), [token.count for token in tokens])
+    ids.setflags(write=False)
     ranges: list[tuple[int, int]] = []
-    at = offset
+    at = 0
     for token in tokens:
         if token.placeholder and ranges and sum(ranges[-1]) == at:
             ranges[-1] = (ranges[-1][0], ranges[-1][1] + token.count)
         elif token.placeholder:
             ranges.append((at, token.count))
         at += token.count
-    found = sum(length for _, length in ranges)
-    if found != plan.token_count or found == 0:
-        raise ContractViolation(
-            f"the run has {found} placeholder tokens, the plan counts {plan.token_count}", path
-        )
-    return ids, ItemSpan(offset, len(ids), tuple(ranges), plan)
+    return ids, tuple(ranges)

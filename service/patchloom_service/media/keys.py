@@ -6,6 +6,7 @@ Transport and spelling of the source are no part of it; the encoded bytes are, n
 import hashlib
 import json
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from patchloom_service.types import ImageOptions
@@ -20,14 +21,20 @@ def content_key(
 
     `policy` names the rules of decoding. Releases the interpreter lock for the encoded bytes.
     """
-    digest = hashlib.sha256()
-    for text in (namespace, policy, fingerprint, _canonical(options), dtype):
-        field = text.encode("utf-8", "surrogatepass")
-        digest.update(len(field).to_bytes(8, "big"))
-        digest.update(field)
+    digest = hashlib.sha256(_framed(namespace, policy, fingerprint, options, dtype))
     digest.update(len(encoded).to_bytes(8, "big"))
     digest.update(encoded)
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _framed(namespace: str, policy: str, fingerprint: str, options: Options, dtype: str) -> bytes:
+    """All but the encoded bytes, which the items of a request mostly share."""
+    fields = [
+        text.encode("utf-8", "surrogatepass")
+        for text in (namespace, policy, fingerprint, _canonical(options), dtype)
+    ]
+    return b"".join(part for field in fields for part in (len(field).to_bytes(8, "big"), field))
 
 
 def _canonical(options: Options) -> str:

@@ -1,4 +1,4 @@
-"""Pillow's own pixel storage as a numpy array, without a copy."""
+"""Where decoded pixels lie: Pillow's own storage as a numpy array without a copy, and how memory is kept."""
 
 import ctypes
 
@@ -10,6 +10,10 @@ Pixels = npt.NDArray[np.uint8]
 
 # Storage that one block holds can be viewed; a block is only as large as its image needs.
 _BLOCK = 1 << 30
+
+# glibc's malloc.h; a free end of the heap beyond _KEPT bytes goes back to the system
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_KEPT = 1 << 30
 
 
 class _ArrowArray(ctypes.Structure):
@@ -33,6 +37,20 @@ _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c
 def prepare_process() -> None:
     """Let Pillow keep an image of any allowed size in one block. Once, when a process starts."""
     _imaging.set_block_size(_BLOCK)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what is freed, as a process does well to that serves images all its life.
+
+    It else returns large blocks to the system, and the next image or message pays for fresh pages, which
+    can cost more than all that is done with them. Elsewhere than on glibc nothing changes.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(_M_MMAP_MAX, 0)
+    mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
 def view(image: Image.Image) -> Pixels:

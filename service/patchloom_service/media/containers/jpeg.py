@@ -11,7 +11,8 @@ from patchloom_service.media.orientation import orientation
 
 SIGNATURE = b"\xff\xd8\xff"
 _SOS, _EOI = 0xDA, 0xD9
-_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")  # fill bytes and bare markers are passed over
+_NO_SEGMENT = frozenset([0x00, 0x01, *range(0xD0, 0xD9), 0xFF])  # fill bytes and bare markers are passed over
+_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")
 _FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF}
 _PROGRESSIVE = 0xC2
 _DECODABLE = {0xC0, 0xC1, _PROGRESSIVE}
@@ -88,15 +89,18 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 def _all_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """(marker, start of the segment, its end) up to and with the first SOS."""
-    end = 2
-    while (found := _MARKER.search(data, end)) and found[0][1] != _EOI:
-        start = found.start()
-        if start + 4 > len(data):
-            break
-        end = start + 2 + struct.unpack_from(">H", data, start + 2)[0]
-        if end < start + 4 or end > len(data):
+    end, size = 2, len(data)
+    while True:
+        start = end
+        if start + 4 > size or data[start] != 0xFF or data[start + 1] in _NO_SEGMENT:
+            found = _MARKER.search(data, end)
+            start = found.start() if found else size
+        if start + 4 > size or data[start + 1] == _EOI:
+            raise InvalidImage("the jpeg ends before its pixels")
+        marker = data[start + 1]
+        end = start + 2 + (data[start + 2] << 8 | data[start + 3])
+        if end < start + 4 or end > size:
             raise InvalidImage("a jpeg segment is cut off")
-        yield found[0][1], start, end
-        if found[0][1] == _SOS:
+        yield marker, start, end
+        if marker == _SOS:
             return
-    raise InvalidImage("the jpeg ends before its pixels")
