@@ -17,6 +17,7 @@ from bench import (
     peers,
     rates,
     single_image,
+    stages,
     table,
     workloads,
 )
@@ -61,6 +62,11 @@ def _sections(repeats: int, wanted: str, long: bool) -> list[Section]:
             "single_image",
             "Encoded image to Qwen2.5-VL patches (float32, max_pixels 12845056), CPU time on one core",
             lambda: single_image.run(images, repeats),
+        ),
+        Section(
+            "stages",
+            "The stages of one 1080p image by themselves, CPU time on one core",
+            lambda: stages.run(model, repeats),
         ),
         Section(
             "batches",

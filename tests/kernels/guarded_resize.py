@@ -40,7 +40,7 @@ def main() -> None:
         canvas = tuple(p * merge * g for p, g in zip(patch, groups, strict=True))
         if number % 2:
             target = canvas
-        layout = PatchLayout(patch, merge, temporal)
+        layout = PatchLayout(patch, merge, temporal, ("ctyx", "tyxc", "tcyx")[number % 3])
         resample = list(Resample)[number % 3]
         piece = Piece(source_size, target, canvas, layout, resample)
         end = bool(number % 4 < 3)

@@ -316,6 +316,21 @@ def _four_words(context: Any, source: Any, out: Any) -> Any:
 
 
 @intrinsic
+def _four_triples(context: Any, source: Any, out: Any) -> Any:
+    """Four words become four pixels of three bytes."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, out = arguments
+        bytes16, bytes12 = ir.VectorType(_I8, LOAD), ir.VectorType(_I8, 12)
+        loaded = builder.load(_at(builder, source, bytes16), align=1)
+        places = [byte + 4 * pixel for pixel in range(4) for byte in (0, 1, 2)]
+        builder.store(_shuffle(builder, loaded, loaded, places), _at(builder, out, bytes12), align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), emit
+
+
+@intrinsic
 def _address(context: Any, array: Any) -> Any:
     """Where the elements of an array begin."""
 
@@ -529,6 +544,25 @@ def _lay_for(values: Any, pixels: Any, pitch: Any, place: Any, out: Any) -> Any:
             _levels(values, pixels, pitch, place, out)
 
     return lay
+
+
+@njit(nogil=True)
+def _pack(pixels: Any, pitch: Any, place: Place, out: Any) -> None:
+    """Levels as they are, red, green and blue side by side."""
+    whole = place.width // COLUMNS * COLUMNS
+    for patch in range(place.patches.shape[0]):
+        start, top, left = place.patches[patch]
+        for copy in range(place.copies):
+            for y in range(place.rows):
+                row = pixels + (top + y) * pitch + 4 * left
+                at = start + copy * place.strides[2] + y * place.strides[3]
+                for x in range(0, whole, COLUMNS):
+                    _four_triples(row + 4 * x, _address(out) + (at + 3 * x) * out.itemsize)
+                for x in range(whole, place.width):
+                    word = _word(row + 4 * x)
+                    for channel in range(3):
+                        level = np.uint32(word >> np.uint32(8 * channel)) & np.uint32(255)
+                        out[at + 3 * x + channel] = level
 
 
 @njit(nogil=True)
@@ -746,6 +780,7 @@ def run_job(
     top, bottom, left, right = seen[0], seen[1], seen[2], seen[3]
     covered = top == 0 and bottom == canvas[0] and left == 0 and right == canvas[1]
     unchanged = mode == ROWS_ONLY and vertical.copy and source.step == 4 and kept.shape[0] == 0
+    packed = values.kind == LEVEL and strides[1] == 1 and strides[4] == 3
     by_table = values.kind == LOOKUP or width < EIGHT or strides[4] != 1
     size = 4 * (right - left)
     done: Any = np.int64(0)
@@ -768,7 +803,9 @@ def run_job(
                 done = _finish_row(y - top, done, mode, source, vertical, horizontal, scratch, line)
                 if kept.shape[0] > 0:
                     kept[(y - top) * size : (y - top + 1) * size] = line
-        if by_table:
+        if packed:
+            _pack(pixels, pitch, place, out)
+        elif by_table:
             _look_up(values, pixels, pitch, place, out)
         else:
             _lay(values, pixels, pitch, place, out)
