@@ -39,10 +39,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", default="", metavar="SECTION", help="a part of the names of the sections")
     parser.add_argument("--images", default="", help="a part of the names of the single images")
-    parser.add_argument("--long", action="store_true", help="memory over 10,000 images")
     parser.add_argument("--append", action="store_true", help="append rows to bench/results")
     arguments = parser.parse_args()
-    for section in _sections(arguments.repeats, arguments.images, arguments.long):
+    for section in _sections(arguments.repeats, arguments.images):
         if arguments.only not in section.name:
             continue
         start = time.monotonic()
@@ -53,10 +52,9 @@ def main() -> None:
             table.append(section.name, rows, importlib.metadata.version("patchloom"))
 
 
-def _sections(repeats: int, wanted: str, long: bool) -> list[Section]:
+def _sections(repeats: int, wanted: str) -> list[Section]:
     model = _model_dir()
     images = [image for image in workloads.single_images() if wanted in image.name]
-    count = memory.LONG_IMAGES if long else memory.IMAGES
     return [
         Section(
             "single_image",
@@ -94,7 +92,7 @@ def _sections(repeats: int, wanted: str, long: bool) -> list[Section]:
             "Answer times of health checks under 32 requests with 4 images of 1536x2170",
             lambda: event_loop.run(model),
         ),
-        Section("memory", "Resident memory of a server", lambda: memory.run(model, count)),
+        Section("memory", "Resident memory of a server", lambda: memory.run(model)),
     ]
 
 

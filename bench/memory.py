@@ -13,14 +13,13 @@ from bench.serving import Served, serving
 from bench.table import Row
 from bench.workloads import encode, request_of
 
-IMAGES = 500
-LONG_IMAGES = 10_000
+IMAGES = 10_000
 _BATCH = 10
 _GROWTH = 1.05
 _CACHE = 8 << 20
 
 
-def run(model_dir: Path, images: int) -> list[Row]:
+def run(model_dir: Path, images: int = IMAGES) -> list[Row]:
     """Memory of the last quarter against that of the second one, which may grow by a twentieth."""
     with serving(model_dir, "--pixel-cache-bytes", str(_CACHE)) as served:
         samples = asyncio.run(_samples(served, images))

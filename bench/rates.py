@@ -20,6 +20,7 @@ from bench.workloads import encode, photo, request_of
 
 _LEAST = 1 / 1.10
 _CONCURRENCY = (1, 8, 32)
+_TRANSPORTS = ("shared_memory", "inline")
 Call = Callable[[pb.PreprocessRequest], Awaitable[None]]
 
 
@@ -34,14 +35,16 @@ def run(model_dir: Path, repeats: int) -> list[Row]:
 async def _rows(address: str, preprocessor: Preprocessor, images: Sequence[bytes], repeats: int) -> list[Row]:
     rows = []
     async with AsyncClient(address) as client:
-        calls = {name: _remote(client, name) for name in ("shared_memory", "inline")}
+        remote, local = _remote(client), _local(preprocessor)
         for concurrency in _CONCURRENCY:
             requests = [request_of([images[i % len(images)]]) for i in range(concurrency)]
-            times: dict[str, list[float]] = {name: [] for name in (*calls, "local")}
+            rounds = {name: (remote, [_over(name, r) for r in requests]) for name in _TRANSPORTS}
+            rounds["local"] = local, requests
+            times: dict[str, list[float]] = {name: [] for name in rounds}
             for _ in range(repeats + 1):
-                for name, call in (*calls.items(), ("local", _local(preprocessor))):
-                    times[name].append(await _round(call, requests))
-            for name in calls:
+                for name, (call, messages) in rounds.items():
+                    times[name].append(await _round(call, messages))
+            for name in _TRANSPORTS:
                 least = _LEAST if (name, concurrency) == ("shared_memory", 8) else None
                 what = f"{concurrency} concurrent over {name} vs in process"
                 rows.append(Row(what, times[name][1:], times["local"][1:], least))
@@ -54,12 +57,16 @@ async def _round(call: Call, requests: Sequence[pb.PreprocessRequest]) -> float:
     return time.perf_counter() - start
 
 
-def _remote(client: AsyncClient, transport: str) -> Call:
+def _over(transport: str, message: pb.PreprocessRequest) -> pb.PreprocessRequest:
+    request = pb.PreprocessRequest()
+    request.CopyFrom(message)
+    apply_options(request, {"transport": transport})
+    return request
+
+
+def _remote(client: AsyncClient) -> Call:
     async def call(message: pb.PreprocessRequest) -> None:
-        request = pb.PreprocessRequest()
-        request.CopyFrom(message)
-        apply_options(request, {"transport": transport})
-        (await client.preprocess(request)).close()
+        (await client.preprocess(message)).close()
 
     return call
 
