@@ -94,6 +94,8 @@ class Piece:
     def __post_init__(self) -> None:
         if self.via and self.via[-1].canvas != self.source:
             raise ValueError(f"source {self.source} is not the picture before, {self.via[-1].canvas}")
+        if not all(0 <= entry <= PAD_ENTRY for entry in self.pad):
+            raise ValueError(f"pad must be table indices 0..{PAD_ENTRY}, got {self.pad}")
         for name, size in (("source", self.source), ("target", self.target)):
             if min(size) < 1:
                 raise ValueError(f"{name} must be at least 1x1, got {size}")

@@ -81,6 +81,8 @@ class NormalizeTable:
         if std is not None and 0.0 in std:
             raise ValueError("std must not be 0")
         settings = [None if values is None else tuple(values) for values in (mean, std)]
+        # a plain string and -0.0 equal what they are not, to a cache
+        formula, padding = NormalizeFormula(formula), padding + 0.0
         return _build(formula, settings[0], settings[1], rescale_factor, padding, channels)
 
     def to(self, dtype: Dtype) -> NDArray[Any]:

@@ -40,12 +40,16 @@ def main() -> None:
         canvas = tuple(p * merge * g for p, g in zip(patch, groups, strict=True))
         if number % 2:
             target = canvas
+        if number % 8 == 5:
+            source_size = canvas
         layout = PatchLayout(patch, merge, temporal, ("ctyx", "tyxc", "tcyx")[number % 3])
         resample = list(Resample)[number % 3]
         piece = Piece(source_size, target, canvas, layout, resample)
         end = bool(number % 4 < 3)
         source = guarded((*source_size, 3 + number % 2), np.dtype(np.uint8), end)
         source[:] = rng.integers(0, 256, source.shape)
+        if source.shape[2] == 4 and number % 4 == 1:
+            source = source[..., 1:]  # behind its last pixel there is nothing
         keep = [guarded((*target, 4), np.dtype(np.uint8), end)] if piece.shows_all and number % 3 else []
         for dtype in Dtype:
             out = guarded((piece.rows * layout.row_size(),), dtype.numpy, end)

@@ -101,3 +101,14 @@ def test_bad_constants_are_refused() -> None:
 def assert_levels_equal(table: NormalizeTable, expected: torch.Tensor) -> None:
     assert not math.isnan(float(expected.sum()))
     assert np.array_equal(table.values[:, :256].view(np.int32), expected.numpy().view(np.int32))
+
+
+def test_tables_are_kept_by_what_they_are_and_not_by_what_equals_it() -> None:
+    made = [
+        NormalizeTable.build(formula, [0.31] * 3, [0.27] * 3)
+        for formula in ("hf_pil", NormalizeFormula.HF_PIL)  # type: ignore[arg-type]
+    ]
+    expected = (np.arange(256) * (1 / 255)).astype(np.float32)
+    expected = (expected - np.float32(0.31)) / np.float32(0.27)
+    for table in made:
+        assert np.array_equal(table.values[0, :256], expected)

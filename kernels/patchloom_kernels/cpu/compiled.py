@@ -780,6 +780,9 @@ def run_job(
     top, bottom, left, right = seen[0], seen[1], seen[2], seen[3]
     covered = top == 0 and bottom == canvas[0] and left == 0 and right == canvas[1]
     unchanged = mode == ROWS_ONLY and vertical.copy and source.step == 4 and kept.shape[0] == 0
+    # of three channels four bytes apart, the last pixel's fourth byte may not exist
+    used = source.start + (source.rows - 1) * source.pitch + 4 * source.columns
+    unchanged = unchanged and used <= source.flat.shape[0]
     packed = values.kind == LEVEL and strides[1] == 1 and strides[4] == 3
     by_table = values.kind == LOOKUP or width < EIGHT or strides[4] != 1
     size = 4 * (right - left)

@@ -53,18 +53,22 @@ def resize_patchify(
     `keep` has one array uint8 [h, w, 4] per job, or none at all, for the resized image itself with an
     arbitrary fourth byte; the canvas of such a job shows the whole image.
     """
-    if out.ndim != 1 or not out.flags.c_contiguous or out.dtype != dtype.numpy:
-        raise ValueError(f"out must be flat, contiguous and {dtype.numpy}, got {out.dtype}")
-    values = _values(table, dtype)
+    if out.ndim != 1 or not out.flags.carray or out.dtype != dtype.numpy:
+        raise ValueError(f"out must be flat, contiguous, writable and {dtype.numpy}, got {out.dtype}")
+    values, parity = _values(table, dtype), Parity(parity)
     words = out.view(values.entries.dtype)
     for index, job in enumerate(jobs):
         _check(job, sources[job.source].shape, len(out))
-        kept = _NOTHING
-        if keep:
-            kept = keep[index].reshape(-1)
-            if not job.piece.shows_all or keep[index].shape != (*job.piece.target, 4):
-                raise ValueError(f"keep[{index}] must be {job.piece.target} and the canvas show it all")
+        kept = _kept(keep[index], job.piece, index) if keep else _NOTHING
         _run(sources[job.source], job, values, words, parity, kept)
+
+
+def _kept(keep: NDArray[np.uint8], piece: Piece, index: int) -> NDArray[np.uint8]:
+    if not piece.shows_all or keep.shape != (*piece.target, 4):
+        raise ValueError(f"keep[{index}] must be {piece.target} and the canvas show it all")
+    if keep.dtype != np.uint8 or not keep.flags.carray:
+        raise ValueError(f"keep[{index}] must be contiguous, writable and uint8, got {keep.dtype}")
+    return keep.reshape(-1)
 
 
 def warm(dtypes: Sequence[Dtype] = tuple(Dtype)) -> None:
@@ -88,7 +92,9 @@ def _values(table: NormalizeTable | None, dtype: Dtype) -> Values:
             raise ValueError(f"{dtype} patches need a table")
         levels = np.append(np.arange(PAD_ENTRY, dtype=np.uint8), np.uint8(0))
         return Values(LEVEL, nothing, np.tile(levels, (3, 1)))
-    entries = table.to(dtype)
+    if len(table.values) != 3:
+        raise ValueError(f"the table must have 3 channels, got {len(table.values)}")
+    entries = np.ascontiguousarray(table.to(dtype))
     half = dtype is Dtype.FLOAT16
     entries = entries.view(np.uint16) if half else entries
     for kind, constants in _candidates(table, half):
@@ -129,8 +135,8 @@ def _check(job: Job, shape: tuple[int, ...], size: int) -> None:
     layout = piece.layout
     steps = (strides.row, strides.c, strides.t, strides.y, strides.x)
     counts = (piece.rows, 3, layout.temporal, *layout.patch)
-    spans = [step * (count - 1) for step, count in zip(steps, counts, strict=True)]
-    low, high = (job.start + sum(f(span, 0) for span in spans) for f in (min, max))
+    spans = [int(step) * (int(count) - 1) for step, count in zip(steps, counts, strict=True)]
+    low, high = (int(job.start) + sum(f(span, 0) for span in spans) for f in (min, max))
     if low < 0 or high >= size:
         raise ValueError(f"job writes elements {low}..{high} of an output of {size}")
 
@@ -155,13 +161,13 @@ def _run(
         rows,
         columns,
         np.array([*seen_rows, *seen_columns], np.int64),
-        piece.canvas,
+        (int(piece.canvas[0]), int(piece.canvas[1])),
         values,
         np.array(piece.pad, np.int64),
         windows,
         patches,
-        piece.layout.patch[1],
-        piece.layout.temporal,
+        int(piece.layout.patch[1]),
+        int(piece.layout.temporal),
         np.array(steps, np.int64),
         _scratch(mode, used, rows, columns),
         np.empty(4 * rows_held * piece.canvas[1], np.uint8),
@@ -269,7 +275,8 @@ def _used(source: NDArray[np.uint8], rows: Axis, columns: Axis) -> Source:
     height, width, channels = source.shape
     pitch, step, byte = source.strides
     if byte != 1 or step not in (3, 4) or pitch < step * width or source.dtype != np.uint8:
-        source = np.ascontiguousarray(source, np.uint8)
+        # a copy even where one axis of length 1 makes numpy call it contiguous, whatever its stride
+        source = np.array(source, np.uint8, order="C")
         pitch, step, byte = source.strides
     size = (height - 1) * pitch + (width - 1) * step + channels
     flat = as_strided(source, (size,), (1,), writeable=False)

@@ -46,3 +46,18 @@ def test_the_kept_image_is_the_resized_one_and_the_patches_do_not_change(made, p
 def test_room_of_another_size_and_a_crop_are_refused(made, shape):
     with pytest.raises(ValueError, match="show it all"):
         run(made, [np.empty(shape, np.uint8)], Parity.ATEN_U8)
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        np.zeros((32, 96, 4), np.uint8)[:, 24:72],
+        np.zeros((32, 48, 4), np.int8),
+        np.zeros((32, 48, 4), np.uint8),
+    ],
+)
+def test_an_image_that_could_not_be_filled_is_refused(keep):
+    if keep.dtype == np.uint8 and keep.flags.c_contiguous:
+        keep.setflags(write=False)
+    with pytest.raises(ValueError, match=r"keep\[0\] must be contiguous, writable and uint8"):
+        run(piece((32, 48)), [keep], Parity.ATEN_U8)

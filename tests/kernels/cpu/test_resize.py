@@ -92,6 +92,26 @@ def test_a_read_only_source_of_exactly_its_bytes() -> None:
     assert_same([source], jobs, size, Dtype.FLOAT32, Parity.PILLOW13)
 
 
+@pytest.mark.parametrize("channels", [3, 4])
+def test_an_axis_of_one_pixel_may_have_any_stride(channels: int) -> None:
+    row = noise(1, 90, channels)
+    column = row.transpose(1, 0, 2)
+    views = [
+        row[::-1],
+        row[:, ::-1],
+        column[::-1],
+        column[:, ::-1],
+        column[::-1, ::-1],
+        noise(90, 1, 3)[:, ::-1],
+    ]
+    for target in ((28, 28), (2, 8), (90, 1)):
+        layout = PatchLayout(target)
+        pieces = [Piece(v.shape[:2], target, target, layout) for v in views]
+        jobs, size = contiguous(pieces)
+        for parity in Parity:
+            assert_same(views, jobs, size, Dtype.UINT8, parity)
+
+
 def test_strides_may_interleave_two_jobs() -> None:
     layout = PatchLayout((4, 4))
     piece = Piece((9, 9), (8, 8), (8, 8), layout)
@@ -142,7 +162,15 @@ def test_a_source_of_another_size_is_refused() -> None:
 
 
 def test_an_output_of_another_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="out must be flat, contiguous and uint16, got float32"):
+    with pytest.raises(ValueError, match="out must be flat, contiguous, writable and uint16, got float32"):
         resize_patchify([], [], TABLE, np.zeros(4, np.float32), Dtype.BFLOAT16, Parity.ATEN_U8)
     with pytest.raises(ValueError, match="float32 patches need a table"):
         resize_patchify([], [], None, np.zeros(4, np.float32), Dtype.FLOAT32, Parity.ATEN_U8)
+
+
+def test_a_table_of_another_number_of_channels_is_refused() -> None:
+    table = NormalizeTable.build(NormalizeFormula.HF_PIL, None, None, channels=1)
+    piece = Piece((4, 4), (4, 4), (4, 4), PatchLayout((4, 4)))
+    job, out = Job.contiguous(0, piece, 0), np.zeros(48, np.float32)
+    with pytest.raises(ValueError, match="the table must have 3 channels, got 1"):
+        resize_patchify([noise(4, 4, 3)], [job], table, out, Dtype.FLOAT32, Parity.ATEN_U8)
