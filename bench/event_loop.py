@@ -1,7 +1,8 @@
 """How long the event loop stalls: health is asked for every 50 ms while requests with large images run.
 
 The server is a process of its own and the health checks come from another one than the requests, so that
-neither waits for the work of the clients.
+neither waits for the work of the clients. The same load runs once before: it pays for fresh memory, which on
+some virtual machines takes longer than everything else.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ def run(model_dir: Path) -> list[Row]:
 
 
 def _delays_under_load(served: Served, images: list[bytes], transport: str) -> list[float]:
-    asyncio.run(_load(served.address, images, transport, 4))
+    asyncio.run(_load(served.address, images, transport, _REQUESTS))
     command = [sys.executable, "-m", "bench.event_loop", served.address]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as poller:
         assert poller.stdout is not None
