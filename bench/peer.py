@@ -1,8 +1,9 @@
 """The peer: transformers' own image processor on encoded images, in whatever environment runs this file.
 
-`python bench/peer.py BACKEND FOLDER REPEATS` reads FOLDER/*.bin and FOLDER/settings.json and prints one JSON
-object: per file the CPU seconds of every repeat and the SHA-256 of pixel_values. With `batch` behind them the
-files FOLDER/<batch>-<index>.bin are processed batch by batch, and the seconds are per batch.
+`python bench/peer.py BACKEND FOLDER REPEATS SECONDS` reads FOLDER/*.bin and FOLDER/settings.json and prints
+one JSON object: per file the CPU seconds of every repeat, at least REPEATS and SECONDS in all, and the
+SHA-256 of pixel_values. With `batch` in place of the seconds the files FOLDER/<batch>-<index>.bin are
+processed batch by batch, and the seconds are per batch.
 """
 
 import hashlib
@@ -32,12 +33,12 @@ def main() -> None:
     if sys.argv[4:] == ["batch"]:
         print(json.dumps({"batches": _batches(processor, folder, repeats)}))
         return
-    report = {}
+    report, seconds = {}, float(sys.argv[4])
     for path in sorted(folder.glob("*.bin")):
         data = path.read_bytes()
         digest = hashlib.sha256(run(data).numpy().tobytes()).hexdigest()
-        times = []
-        for _ in range(repeats):
+        times: list[float] = []
+        while len(times) < repeats or sum(times) < seconds:
             start = time.process_time()
             run(data)
             times.append(time.process_time() - start)
