@@ -42,13 +42,8 @@ def run(model_dir: Path, repeats: int) -> list[Row]:
     resized = np.asarray(picture.resize(TARGET[::-1], Image.Resampling.BICUBIC))
     planes = torch.from_numpy(pixels).permute(2, 0, 1)[None].contiguous()
     processor = Qwen2VLImageProcessorPil.from_pretrained(str(model_dir), do_resize=False)
-    files = {
-        "JPEG photo": encode(picture, "JPEG"),
-        "PNG screenshot": encode(screenshot(*SOURCE), "PNG"),
-        "PNG photo": encode(picture, "PNG"),
-    }
     compared = [
-        (f"decode, {name}, vs Pillow", *_decoders(data), np.array_equal) for name, data in files.items()
+        (f"decode, {name}, vs Pillow", *_decoders(data), np.array_equal) for name, data in files().items()
     ]
     compared += [
         (
@@ -74,11 +69,22 @@ def run(model_dir: Path, repeats: int) -> list[Row]:
     for name, ours, theirs, equal in compared:
         if not equal(ours(), theirs()):
             raise SystemExit(f"{name}: the bytes differ; no timing")
-        rows.append(Row(name, _timed(ours, repeats), _timed(theirs, repeats)))
+        rows.append(Row(name, timed(ours, repeats), timed(theirs, repeats)))
     return rows
 
 
-def _timed(function: Callable[[], Any], repeats: int) -> list[float]:
+def files() -> dict[str, bytes]:
+    """The encoded images."""
+    picture = photo(*SOURCE)
+    return {
+        "JPEG photo": encode(picture, "JPEG"),
+        "PNG screenshot": encode(screenshot(*SOURCE), "PNG"),
+        "PNG photo": encode(picture, "PNG"),
+    }
+
+
+def timed(function: Callable[[], Any], repeats: int) -> list[float]:
+    """CPU seconds of every repeat."""
     times = []
     for _ in range(repeats):
         start = time.process_time()

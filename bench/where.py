@@ -24,10 +24,11 @@ from patchloom_service.media.decode import decode
 from patchloom_service.media.probe import probe
 from patchloom_service.types import Request
 
+from bench import stages
 from bench.checkpoints import ROOT, build_checkpoint
 from bench.local import pipeline, read
 from bench.stages import QWEN, SOURCE, TARGET
-from bench.workloads import encode, photo, request_of, screenshot
+from bench.workloads import request_of
 
 _REPEATS = 41
 MODEL = ROOT / ".cache" / "bench" / "qwen2_5_vl"
@@ -36,13 +37,7 @@ MODEL = ROOT / ".cache" / "bench" / "qwen2_5_vl"
 def main() -> None:
     """Prints one table per file."""
     build_checkpoint("qwen2_5_vl", MODEL)
-    picture = photo(*SOURCE)
-    files = {
-        "JPEG photo": encode(picture, "JPEG"),
-        "PNG screenshot": encode(screenshot(*SOURCE), "PNG"),
-        "PNG photo": encode(picture, "PNG"),
-    }
-    for name, data in files.items():
+    for name, data in stages.files().items():
         print(
             f"## {name}, {len(data)} bytes, to Qwen2.5-VL float32\n\n| part | ms | share |\n|---|---:|---:|"
         )
@@ -55,12 +50,7 @@ def main() -> None:
 
 
 def _ms(function: Callable[[], object]) -> float:
-    times = []
-    for _ in range(_REPEATS):
-        start = time.process_time()
-        function()
-        times.append(time.process_time() - start)
-    return statistics.median(times) * 1000
+    return statistics.median(stages.timed(function, _REPEATS)) * 1000
 
 
 def _parts(data: bytes) -> dict[str, float]:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from patchloom_kernels.backend import Backend
 from patchloom_kernels.normalize import Dtype
@@ -136,11 +137,7 @@ class Preprocessor:
         fingerprints = model.fingerprints(settings)
         _check_fingerprint(request, fingerprints.whole)
         watch = Stopwatch()
-
-        def finish(
-            conversation: Conversation | None, items: tuple[MediaItem, ...], fetched: Mapping[int, bytes]
-        ) -> Prepared:
-            return self._prepare(request, model, settings, fingerprints, conversation, items, fetched, watch)
+        finish = partial(self._prepare, request, model, settings, fingerprints, watch)
 
         def begin() -> Prepared | tuple[Conversation | None, tuple[MediaItem, ...]]:
             with watch.stage("normalize"):
@@ -179,10 +176,10 @@ class Preprocessor:
         model: ServedModel,
         settings: PixelSettings,
         fingerprints: Fingerprints,
+        watch: Stopwatch,
         conversation: Conversation | None,
         items: tuple[MediaItem, ...],
         fetched: Mapping[int, bytes],
-        watch: Stopwatch,
     ) -> Prepared:
         with watch.stage("probe"):
             works = self._intake.plan(request, model, settings, fingerprints.pixels, items, fetched)

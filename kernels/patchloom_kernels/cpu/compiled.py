@@ -62,7 +62,6 @@ class Axis(NamedTuple):
     pairs: Any  # int32: of columns [as first, groups of TAPS, parts, 2], of rows [seen, pairs, parts, 1]
     shift: int
     copy: bool
-    seen: int
 
 
 class Source(NamedTuple):
@@ -717,7 +716,7 @@ def _finish_row(
             _blend_rows(ring, np.int64(0), pitch, rows, at, vertical, scratch.rows, out)
     elif mode == ROWS_FIRST:
         if at >= done:
-            count = min(ROWS, vertical.seen - done)
+            count = min(ROWS, vertical.end.shape[0] - done)
             for y in range(count):
                 tall = _row(scratch.tall, y * scratch.reach, scratch.reach)
                 _row_of_source(done + y, source, vertical, scratch.rows, tall)

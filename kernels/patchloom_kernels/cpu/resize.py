@@ -243,7 +243,7 @@ def _window(piece: Piece, axis: int, parity: Parity) -> tuple[tuple[int, int], A
     pairs = _pairs(weights, (COLUMNS, TAPS) if axis == 1 else (1, 2))
     if axis == 1 and len(first):
         first = np.pad(first, (0, -len(first) % COLUMNS), "edge")
-    return (begin, end), Axis(first, behind, weights, pairs, SHIFT - spare, table.identity, end - begin)
+    return (begin, end), Axis(first, behind, weights, pairs, SHIFT - spare, table.identity)
 
 
 def _pairs(weights: NDArray[np.int32], whole: tuple[int, int]) -> NDArray[np.int32]:

@@ -12,7 +12,7 @@ from patchloom_service.media.orientation import orientation
 SIGNATURE = b"\xff\xd8\xff"
 _SOS, _EOI = 0xDA, 0xD9
 _NO_SEGMENT = frozenset([0x00, 0x01, *range(0xD0, 0xD9), 0xFF])  # fill bytes and bare markers are passed over
-_MARKER = re.compile(rb"\xff[^\x00\x01\xd0-\xd8\xff]")
+_MARKER = re.compile(b"\xff[^" + re.escape(bytes(_NO_SEGMENT)) + b"]")
 _FRAMES = {0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF}
 _PROGRESSIVE = 0xC2
 _DECODABLE = {0xC0, 0xC1, _PROGRESSIVE}
