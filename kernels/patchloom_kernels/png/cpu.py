@@ -1,4 +1,4 @@
-"""PNG on a CPU core: inflate, undo the filters, expand to RGB, block by block in the caches."""
+"""PNG on a CPU core: inflate, undo the filters, expand to RGB, row by row in the caches."""
 
 import zlib
 from typing import Any
@@ -49,19 +49,13 @@ def decode_rows(png: Png, background: tuple[int, int, int], out: Bytes) -> None:
         decode_rows(png, background, dense)
         out[:] = dense
         return
-    emit, bpp = emission(png), png.bpp
-    scratch = _scratch(png, bpp, background)
+    emit, bpp, rows = emission(png), png.bpp, inflate_rows(png)
     flat: npt.NDArray[np.uint8] = out.reshape(png.height, -1)
-    row = 0
-    for block in inflate_rows(png):
-        rows = np.frombuffer(block, np.uint8).reshape(-1, 1 + png.row_bytes)
-        target = flat[row : row + len(rows)]
-        largest = _decode_block(rows, bpp, emit, png.depth, png.width, row & 1, target, *scratch)
-        if largest < 0:
-            raise Unsupported("png filter type")
-        if png.palette is not None and largest >= len(png.palette):
-            raise Unsupported("png palette index")
-        row += len(rows)
+    largest = _decode_rows(rows, bpp, emit, png.depth, png.width, flat, *_scratch(png, bpp, background))
+    if largest < 0:
+        raise Unsupported("png filter type")
+    if png.palette is not None and largest >= len(png.palette):
+        raise Unsupported("png palette index")
 
 
 def _scratch(png: Png, bpp: int, background: tuple[int, int, int]) -> tuple[Bytes, Words, Words]:
@@ -79,22 +73,21 @@ def _jit(function: Any) -> Any:
 
 
 @_jit
-def _decode_block(
+def _decode_rows(
     filtered: Any,  # [n, 1 + row_bytes]
     bpp: int,
     emit: int,
     depth: int,
     width: int,
-    parity: int,
     out: Any,  # [n, W * 3 or 4]
-    lines: Any,  # [2, bpp + row_bytes]: the line above the first is lines[1 - parity]
+    lines: Any,  # [2, bpp + row_bytes]: the line above the first is lines[1]
     words: Any,  # [W rounded up to a multiple of 4] pixels of a row
     table: Any,  # [258] pixels
 ) -> int:
     """Unfilter and emit n rows; the largest palette index met, or -1 for an unknown filter type."""
     largest, four = 0, out.shape[1] == 4 * width
     for y in range(filtered.shape[0]):
-        line, above = lines[(y + parity) & 1], lines[(y + parity + 1) & 1]
+        line, above = lines[y & 1], lines[(y + 1) & 1]
         if not _unfilter(filtered[y, 0], filtered[y][1:], above, line, bpp):
             return -1
         pixels, row = line[bpp:], out[y]

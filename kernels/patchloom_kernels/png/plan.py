@@ -55,11 +55,7 @@ def inflate_png(png: Png) -> FilteredPng:
     """Inflate on the host; Unsupported for damaged streams, unknown filters and giant images."""
     if png.width * png.height >= 1 << 30 or png.row_bytes >= 1 << 24:
         raise Unsupported("png too large for the device")
-    rows = np.empty((png.height, 1 + png.row_bytes), np.uint8)
-    flat, position = rows.reshape(-1), 0
-    for block in inflate_rows(png):
-        flat[position : position + len(block)] = np.frombuffer(block, np.uint8)
-        position += len(block)
+    rows = inflate_rows(png)
     if rows[:, 0].max() > 4:
         raise Unsupported("png filter type")
     return FilteredPng(png, rows)

@@ -1,9 +1,10 @@
 """PNG by definition, in plain numpy and Python: filters undone, samples to RGB on a background."""
 
+import zlib
+
 import numpy as np
 import numpy.typing as npt
 
-from patchloom_kernels.png.inflate import inflate_rows
 from patchloom_kernels.png.parse import Colour, Png, parse_png
 from patchloom_kernels.unsupported import Unsupported
 
@@ -81,6 +82,17 @@ def _samples(png: Png, rows: Bytes) -> Bytes:
 def decode_png(data: bytes, background: tuple[int, int, int]) -> Bytes:
     """A PNG file -> [H, W, 3] uint8, equal to Pillow's pixels composited on the background."""
     png = parse_png(data)
-    filtered = np.frombuffer(b"".join(inflate_rows(png, fast=False)), np.uint8)
+    filtered = np.frombuffer(_inflate(png), np.uint8)
     rows = unfilter(filtered.reshape(png.height, -1), png.bpp)
     return to_rgb(png, rows, background)
+
+
+def _inflate(png: Png) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        filtered = inflater.decompress(b"".join(png.idat), png.filtered_bytes + 1)
+    except zlib.error as error:
+        raise Unsupported("png pixel data") from error
+    if len(filtered) != png.filtered_bytes or not inflater.eof:
+        raise Unsupported("png pixel data size")
+    return filtered

@@ -86,11 +86,11 @@ def test_rgbx_output_is_rgb_with_255(colour, width):
 
 def test_after_warming_no_format_compiles_anything():
     cpu.warm()
-    compiled = len(cpu._decode_block.signatures)
+    compiled = len(cpu._decode_rows.signatures)
     for colour, depth in FORMATS:
         cpu.decode_png(sample(colour, depth, 9, 6), BACKGROUND)
         cpu.decode_png(sample(colour, depth, 9, 6), BACKGROUND, np.empty((6, 9, 4), np.uint8))
-    assert len(cpu._decode_block.signatures) == compiled
+    assert len(cpu._decode_rows.signatures) == compiled
 
 
 def test_an_output_of_another_shape_is_refused():
