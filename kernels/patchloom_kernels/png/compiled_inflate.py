@@ -38,8 +38,8 @@ _DISTANCE_BITS = 9
 _LONGEST = 15
 _LITERALS, _DISTANCES = 288, 32
 
-# How far ahead the next reader starts, what it may write and note, and where it may be met.
-AHEAD_BITS = 8 * 2048
+# How far ahead the next reader starts at most, what it may write and note, and where it may be met.
+AHEAD_BITS = 8 * 3072
 _AHEAD_BYTES = 1 << 16
 _NOTES = 256
 _MEETINGS = 48
@@ -48,6 +48,7 @@ _WRITTEN, _MET, _NOTED = _AHEAD_BYTES + SLACK, 16 * _MEETINGS, 24 * _NOTES
 _RARE = 1 << 9
 
 _LONG, _MOST = np.uint32(16), np.uint32(_BITS)  # no literal; the longest that fits
+_BASE = 10
 _LITERAL, _LENGTH, _END, _INVALID = range(4)
 _BLOCK_END, _AT_LIMIT, _DAMAGED = range(3)
 
@@ -126,7 +127,7 @@ _store8, _store32, _store64 = _storer(8), _storer(32), _storer(64)
 
 
 class Code(NamedTuple):
-    """A canonical Huffman code, and what its first bits tell: entries of [length, kind, extra bits, base]."""
+    """A canonical Huffman code, and what its first bits tell: entries of length, kind, extra bits, base."""
 
     counts: Any  # int64 [16] codes of each length
     symbols: Any  # int64 [symbols] in the order of their codes
@@ -139,7 +140,9 @@ class Tables(NamedTuple):
     literals: Code
     distances: Code
     lengths: Code  # the code of the code lengths
-    many: Any  # uint32 [2 ** _BITS] up to three literals: bits, count, levels; 0 where none comes first
+    many: (
+        Any  # uint32 [2 ** _BITS] up to three literals: bits, count, levels; else 0 and an entry of the table
+    )
     single: Any  # uint32 [2 ** _BITS] of the first literal only
     sizes: Any  # uint8 [320] code lengths
 
@@ -254,7 +257,7 @@ def _stream(stream: Any, size: int, out: Any, out_size: int, tables: Tables, ahe
     source, begin = _address(stream), _address(out)
     at, end, bit, last = begin, begin + out_size, 16, 8 * size
     places = _places(source, size, begin, out_size, tables, ahead)
-    final = False
+    final, apart = False, AHEAD_BITS
     while not final:
         if bit + 3 > last:
             return False
@@ -283,7 +286,9 @@ def _stream(stream: Any, size: int, out: Any, out_size: int, tables: Tables, ahe
             return False
         _fill_many(tables.literals.table, tables.single, tables.many)
         if _rare_matches(tables.literals):
-            status, bit, at = _by_three(bit, at, places)
+            block = bit
+            status, bit, at = _by_three(bit, apart, at, places)
+            apart = _apart(bit - block)
         else:
             status, bit, at = _symbols(bit, last, at, places)
         if status != _BLOCK_END or bit > last or at > end:
@@ -383,11 +388,11 @@ def _fill(code: Code, bits: int, first_range: int, ranges: Any) -> None:
 def _meaning(symbol: int, first_range: int, ranges: Any) -> Any:
     """The entry of a symbol without the length of its code; ranges begin at `first_range`."""
     if symbol < first_range:
-        return symbol << 16 | (_END << 4 if symbol == 256 else 0)
+        return symbol << _BASE | (_END << 4 if symbol == 256 else 0)
     if symbol - first_range >= ranges.shape[0]:
         return _INVALID << 4
     base, extra = ranges[symbol - first_range, 0], ranges[symbol - first_range, 1]
-    return base << 16 | extra << 6 | _LENGTH << 4
+    return base << _BASE | extra << 6 | _LENGTH << 4
 
 
 @_inlined
@@ -422,11 +427,12 @@ def _long(word: int, counts: int, symbols: int, first_range: int, ranges: Any) -
 @_jit
 def _fill_many(table: Any, single: Any, many: Any) -> None:
     """Lookups of up to three literals whose codes together are no longer than one lookup."""
+    low, level, sizes = np.uint32(0xFF), np.uint32(0xFF00), np.uint32(63)
     for i in range(1 << _BITS):
         entry = np.uint32(table[i])
-        literal = np.uint32(np.uint32((entry & np.uint32(15)) | (entry >> np.uint32(8))) | np.uint32(64))
-        single[i] = _LONG if entry == 0 or entry & np.uint32(0x30) else literal
-    low, level, sizes = np.uint32(0xFF), np.uint32(0xFF00), np.uint32(63)
+        literal = np.uint32((entry & np.uint32(15)) | np.uint32((entry >> np.uint32(_BASE)) << np.uint32(8)))
+        other = entry == 0 or entry & np.uint32(0x30)
+        single[i] = _LONG if other else np.uint32(literal | np.uint32(64))
     for i in range(1 << _BITS):
         first = np.uint32(single[i])
         rest = np.uint32(np.uint32(i) >> (first & sizes))
@@ -436,7 +442,8 @@ def _fill_many(table: Any, single: Any, many: Any) -> None:
         three = np.uint32(two + np.uint32((third & low) + np.uint32((third & level) << np.uint32(16))))
         found = two if (two & sizes) <= _MOST else first
         found = three if (three & sizes) <= _MOST else found
-        many[i] = found if (first & sizes) <= _MOST else np.uint32(0)
+        other = np.uint32(np.uint32(table[i]) << np.uint32(8))
+        many[i] = found if (first & sizes) <= _MOST else other
 
 
 @_jit
@@ -485,7 +492,7 @@ def _read_code(source: int, bit: int, last: int, tables: Tables) -> Any:
             return -1
         word = _load64(source + (bit >> 3)) >> (bit & 7)
         entry = _wide(tables.lengths.table[word & 127])
-        symbol, used = entry >> 16, entry & 15
+        symbol, used = entry >> _BASE, entry & 15
         word >>= used
         if symbol < 16:
             sizes[filled] = symbol
@@ -537,7 +544,8 @@ def _word(bit: int, places: Places) -> Any:
 def _symbols(bit: int, until: int, at: int, places: Places) -> Any:
     """Reads on from `bit` until the bit `until` is reached or passed: (status, bit, address).
 
-    The next lookup is begun before a match is copied, whose end the processor foresees badly.
+    One load has bits for three lookups of literals, or for one and a match of short codes. The next lookup
+    is begun before a match is copied, whose end the processor foresees badly.
     """
     many, mask = places.many, (1 << _BITS) - 1
     word = _word(bit, places)
@@ -545,32 +553,33 @@ def _symbols(bit: int, until: int, at: int, places: Places) -> Any:
     while bit < until:
         if bit > places.last or at > places.end:
             return _DAMAGED, bit, at
-        if entry:
-            for _ in range(4):  # from one load; a match would need more of it than is left
-                _store32(at, np.uint32(entry >> 8))
-                at += (entry >> 6) & 3
-                bit += entry & 63
-                word >>= entry & 63
-                entry = _wide(_load32(many + 4 * (word & mask)))
-                if entry == 0:
-                    break
-            word = _word(bit, places)
+        lookups = 0
+        while entry & 0xFF and lookups < 3:
+            _store32(at, np.uint32(entry >> 8))
+            at += (entry >> 6) & 3
+            bit += entry & 63
+            word >>= entry & 63
             entry = _wide(_load32(many + 4 * (word & mask)))
-            continue
-        entry = _literal(word, places)
-        kind = (entry >> 4) & 3
+            lookups += 1
         length = distance = 0
-        used = entry & 15
-        if kind == _LITERAL:
-            _store32(at, np.uint32(entry >> 16))
-            at += 1
-        elif kind == _LENGTH:
-            length, distance, used = _match(word, entry, places)
-            if length == 0 or distance > at - places.begin:
-                return _DAMAGED, bit, at
-        else:
-            return (_BLOCK_END if kind == _END else _DAMAGED), bit + used, at
-        bit += used
+        if lookups < 2:
+            entry >>= 8
+            used, extra = entry & 15, (entry >> 6) & 15
+            length = (entry >> _BASE) + ((word >> used) & ((1 << extra) - 1))
+            used += extra
+            far = _wide(_load32(places.distance_table + 4 * ((word >> used) & ((1 << _DISTANCE_BITS) - 1))))
+            if (entry >> 4) & 3 != _LENGTH or (far >> 4) & 3 != _LENGTH:  # the end, or a long code
+                status, bit, at = _step(bit, at, places)
+                if status != _AT_LIMIT:
+                    return status, bit, at
+                length = 0
+            else:
+                used += far & 15
+                extra = (far >> 6) & 15
+                distance = (far >> _BASE) + ((word >> used) & ((1 << extra) - 1))
+                if distance > at - places.begin:
+                    return _DAMAGED, bit, at
+                bit += used + extra
         word = _word(bit, places)
         entry = _wide(_load32(many + 4 * (word & mask)))
         if length:
@@ -593,7 +602,7 @@ def _symbol(word: int, bit: int, at: int, places: Places) -> Any:
     entry = _literal(word, places)
     kind, used = (entry >> 4) & 3, entry & 15
     if kind == _LITERAL:
-        _store32(at, np.uint32(entry >> 16))
+        _store32(at, np.uint32(entry >> _BASE))
         return _AT_LIMIT, bit + used, at + 1
     if kind != _LENGTH:
         return (_BLOCK_END if kind == _END else _DAMAGED), bit + used, at
@@ -608,14 +617,14 @@ def _symbol(word: int, bit: int, at: int, places: Places) -> Any:
 def _match(word: int, entry: int, places: Places) -> Any:
     """(length, distance, bits) of a match whose length has `entry`; length 0 for no such match."""
     used, extra = entry & 15, (entry >> 6) & 15
-    length = (entry >> 16) + ((word >> used) & ((1 << extra) - 1))
+    length = (entry >> _BASE) + ((word >> used) & ((1 << extra) - 1))
     used += extra
     entry = _distance(word >> used, places)
     if (entry >> 4) & 3 != _LENGTH:
         return 0, 0, used
     used += entry & 15
     extra = (entry >> 6) & 15
-    distance = (entry >> 16) + ((word >> used) & ((1 << extra) - 1))
+    distance = (entry >> _BASE) + ((word >> used) & ((1 << extra) - 1))
     return length, distance, used + extra
 
 
@@ -649,18 +658,25 @@ def _repeat(at: int, distance: int, length: int) -> None:
 
 
 @_jit
-def _by_three(bit: int, at: int, places: Places) -> Any:
+def _apart(block: int) -> Any:
+    """How far apart readers begin, so that a block of so many bits is a whole number of rounds."""
+    rounds = 1 + block // (3 * AHEAD_BITS)
+    return min(AHEAD_BITS, block // (3 * rounds) + 64)
+
+
+@_jit
+def _by_three(bit: int, apart: int, at: int, places: Places) -> Any:
     """A block of literals, read at three places: (status, bit, address) as `_symbols`."""
     while bit + 4 * AHEAD_BITS < places.last and at + 4 * _AHEAD_BYTES < places.end:
-        near_bit, far_bit = bit + AHEAD_BITS, bit + 2 * AHEAD_BITS
+        near_bit, far_bit = bit + apart, bit + 2 * apart
         b, c = _reader(near_bit, 0, places), _reader(far_bit, 1, places)
         while bit < near_bit:
             bit, at, first, b, second, c, third = _advance(bit, near_bit, at, b, c, places)
-            if second == 0 and b.live:
+            if second & 0xFF == 0 and b.live:
                 b = _note(b, places)
-            if third == 0 and c.live:
+            if third & 0xFF == 0 and c.live:
                 c = _note(c, places)
-            if first == 0 or at >= places.end:
+            if first & 0xFF == 0 or at >= places.end:
                 status, bit, at = _step(bit, at, places)
             elif not (_room(b, places) and _room(c, places)):
                 status, bit, at = _symbols(bit, near_bit, at, places)
@@ -767,7 +783,7 @@ def _advance(bit: int, stop: int, at: int, b: Reader, c: Reader, places: Places)
         bit += us & 63
         b_bit += vs & 63
         c_bit += ws & 63
-        if x == 0 or (y | b_idle) == 0 or (z | c_idle) == 0:
+        if x & 0xFF == 0 or (y & 0xFF | b_idle) == 0 or (z & 0xFF | c_idle) == 0:
             break
     b = _moved(b, b_bit, b_at, met, b.noted, b.live)
     c = _moved(c, c_bit, c_at, met, c.noted, c.live)
@@ -787,7 +803,7 @@ def _note(reader: Reader, places: Places) -> Any:
     kind = (entry >> 4) & 3
     bit, at, met, noted = reader.bit, reader.at, reader.met, reader.noted
     if kind == _LITERAL:
-        _store32(at, np.uint32(entry >> 16))
+        _store32(at, np.uint32(entry >> _BASE))
         return _moved(reader, bit + (entry & 15), at + 1, met, noted, 1)
     length, distance, used = _match(word, entry, places)
     if kind != _LENGTH or noted == _NOTES or length == 0:
