@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchloom_service.config import Config
 from patchloom_service.errors import (
@@ -16,7 +16,7 @@ from patchloom_service.errors import (
 from patchloom_service.media.audio import probe_audio
 from patchloom_service.media.fetch import Fetcher
 from patchloom_service.media.header import ImageHeader
-from patchloom_service.media.keys import content_key
+from patchloom_service.media.keys import Keyed, content_keys
 from patchloom_service.media.probe import probe
 from patchloom_service.media.source import resolve
 from patchloom_service.models.base import MediaPlan, ModelSpec
@@ -107,11 +107,12 @@ class Intake:
         """
         images = sum(item.modality is Modality.IMAGE for item in items)
         self._check_keys(items, request.namespace, fingerprint, model.spec, images)
-        works = []
+        works: list[MediaWork] = []
+        keyed: dict[int, Keyed] = {}
         encoded = pixels = 0
         for item in items:
             try:
-                work = self._open(
+                work, own = self._open(
                     request, model, settings, fingerprint, item, fetched.get(item.index), images
                 )
             except PatchloomError as error:
@@ -119,7 +120,11 @@ class Intake:
             encoded += len(work.data or b"")
             pixels += work.plan.size[0] * work.plan.size[1] if work.plan.size else 0
             self._check_totals(encoded, pixels, item.path)
+            if own is not None:
+                keyed[len(works)] = own
             works.append(work)
+        for index, key in zip(keyed, content_keys(tuple(keyed.values())), strict=True):
+            works[index] = replace(works[index], key=key)
         return tuple(works)
 
     def _check_totals(self, encoded: int, pixels: int, path: str) -> None:
@@ -166,7 +171,8 @@ class Intake:
         item: MediaItem,
         fetched: bytes | None,
         images: int,
-    ) -> MediaWork:
+    ) -> tuple[MediaWork, Keyed | None]:
+        """The work of an item, and what its key is to be made of where that is not known."""
         source = item.part.source
         if source.kind is SourceKind.CONTENT_KEY:
             pictures = self._known(request.namespace, source.text, fingerprint, model.spec, images)
@@ -174,7 +180,7 @@ class Intake:
                 raise ContentKeyNotFound(
                     "the content key is not in the cache; send the bytes", item.path, (source.text,)
                 )
-            return MediaWork(item, pictures.plan, source.text, pictures=pictures)
+            return MediaWork(item, pictures.plan, source.text, pictures=pictures), None
         if isinstance(item.part, AudioPart):
             try:
                 data = fetched or resolve(source, self._config.max_encoded_bytes)
@@ -194,15 +200,13 @@ class Intake:
         part: ImagePart,
         data: bytes,
         images: int,
-    ) -> MediaWork:
+    ) -> tuple[MediaWork, Keyed]:
         header = probe(data, self._config.max_image_pixels)
         options = _merged(part.options, request.image_options)
         plan = model.spec.plan_image(header.size, options, images)
         shape = (*plan.grid.shape, *(plan.resized or ()))
-        key = content_key(
-            request.namespace, data, DECODE_POLICY, fingerprint, (options, shape), settings.dtype
-        )
-        return MediaWork(item, plan, key, data, header)
+        keyed = Keyed(request.namespace, data, DECODE_POLICY, fingerprint, (options, shape), settings.dtype)
+        return MediaWork(item, plan, "", data, header), keyed
 
     def _open_audio(
         self,
@@ -212,13 +216,13 @@ class Intake:
         item: MediaItem,
         part: AudioPart,
         data: bytes,
-    ) -> MediaWork:
+    ) -> tuple[MediaWork, Keyed]:
         if model.spec.plan_audio is None:
             raise UnsupportedContent(f"{model.spec.family} takes no audio; send text and images", item.path)
         plan = model.spec.plan_audio(probe_audio(data, part))
         form = (part.format, part.sample_rate, part.channels)
-        key = content_key(request.namespace, data, "audio v1", fingerprint, form, "")
-        return MediaWork(item, plan, key, data)
+        keyed = Keyed(request.namespace, data, "audio v1", fingerprint, form, "")
+        return MediaWork(item, plan, "", data), keyed
 
 
 def _holds(plan: MediaPlan, spec: ModelSpec, images: int) -> bool:

@@ -24,6 +24,7 @@ from patchloom_service.errors import (
     QueueFull,
 )
 from patchloom_service.intake import Intake, MediaWork
+from patchloom_service.media import keys
 from patchloom_service.media.cache import Cache
 from patchloom_service.pictures import PictureCache
 from patchloom_service.result import BoundItem, Counters, Result, Tensor
@@ -276,6 +277,7 @@ class Preprocessor:
     def warm(self) -> None:
         """Compiles what the first request would otherwise wait for."""
         self._engine.warm()
+        keys.warm_up()
 
     def gauges(self) -> Mapping[str, float]:
         """Present counts of the device, none on a CPU."""

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 from patchloom_service.chat.tokenize import Tokenizer
@@ -40,7 +41,7 @@ class Fingerprints:
     whole: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ServedModel:
     """A model as it is served. `identity` has the hashes of template and tokenizer files."""
 
@@ -67,6 +68,7 @@ class ServedModel:
             encoding=output.encoding,
         )
 
+    @lru_cache(maxsize=256)  # noqa: B019 - models live as long as the process
     def fingerprints(self, settings: PixelSettings) -> Fingerprints:
         """Those under `settings`. Dtype and encoding change no resized pixel."""
         pixels = _digest(

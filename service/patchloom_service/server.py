@@ -1,6 +1,7 @@
 """Runs the service: models, gRPC server, health, reflection, and a graceful end on SIGTERM."""
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Mapping
@@ -86,6 +87,8 @@ async def serve(config: Config, models: Mapping[str, ServedModel]) -> None:
     """Serves until SIGTERM or SIGINT, then drains."""
     server = Server(config, models)
     await asyncio.to_thread(server.preprocessor.warm)
+    gc.collect()
+    gc.freeze()  # models and tokenizers stay: no collection walks through them while requests wait
     port = await server.start()
     if server.metrics_port:
         log.info("metrics on %s:%d", config.metrics_address.rpartition(":")[0], server.metrics_port)

@@ -5,26 +5,54 @@ Transport and spelling of the source are no part of it; the encoded bytes are, n
 
 import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
+
+from patchloom_kernels.cpu.sha256 import available, sha256
 
 from patchloom_service.types import ImageOptions
 
 Options: TypeAlias = "bool | int | float | str | ImageOptions | tuple[Options, ...] | None"
 
 
-def content_key(
-    namespace: str, encoded: bytes, policy: str, fingerprint: str, options: Options, dtype: str
-) -> str:
-    """SHA-256, 64 hexadecimal digits, over the fields, each behind its length (8 bytes, big-endian).
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """All that a content key depends on. `policy` names the rules of decoding."""
 
-    `policy` names the rules of decoding. Releases the interpreter lock for the encoded bytes.
+    namespace: str
+    encoded: bytes
+    policy: str
+    fingerprint: str
+    options: Options
+    dtype: str
+
+    def head(self) -> bytes:
+        """What stands before the encoded bytes."""
+        shared = _framed(self.namespace, self.policy, self.fingerprint, self.options, self.dtype)
+        return shared + len(self.encoded).to_bytes(8, "big")
+
+
+def content_keys(items: Sequence[Keyed]) -> list[str]:
+    """SHA-256 of each item, 64 hexadecimal digits, over its fields, each behind its length.
+
+    Lengths are 8 bytes, big-endian. Releases the interpreter lock for the encoded bytes.
     """
-    digest = hashlib.sha256(_framed(namespace, policy, fingerprint, options, dtype))
-    digest.update(len(encoded).to_bytes(8, "big"))
-    digest.update(encoded)
-    return digest.hexdigest()
+    messages = [(item.head(), item.encoded) for item in items]
+    if len(messages) > 1 and available():
+        return sha256(messages)
+    digests = []
+    for head, encoded in messages:
+        digest = hashlib.sha256(head)
+        digest.update(encoded)
+        digests.append(digest.hexdigest())
+    return digests
+
+
+def warm_up() -> None:
+    """Compile what hashing needs compiled."""
+    content_keys([Keyed("", b"", "", "", None, "")] * 2)
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,7 @@ import hashlib
 import io
 
 import pytest
-from patchloom_service.media.keys import content_key
+from patchloom_service.media.keys import Keyed, content_keys
 from patchloom_service.types import Detail, ImageOptions
 from PIL import Image
 
@@ -17,7 +17,7 @@ FIELDS = {
 
 
 def key(**changes):
-    return content_key(**{**FIELDS, **changes})
+    return content_keys([Keyed(**{**FIELDS, **changes})])[0]
 
 
 def png(image: Image.Image) -> bytes:
@@ -32,6 +32,13 @@ def test_a_key_is_the_sha256_of_the_framed_fields():
         len(field).to_bytes(8, "big") + field for field in (b"team", b"p", b"f", options, b"float32", b"abc")
     )
     assert key() == hashlib.sha256(framed).hexdigest()
+
+
+def test_several_items_have_the_keys_that_each_has_alone():
+    sizes = [0, 1, 63, 64, 65, 5000, 200_000, 3]
+    items = [Keyed(**{**FIELDS, "encoded": bytes(size), "policy": "p" * size}) for size in sizes]
+    assert content_keys(items) == [content_keys([item])[0] for item in items]
+    assert content_keys([]) == []
 
 
 @pytest.mark.parametrize(
