@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from patchloom_service.config import Config
 from patchloom_service.errors import (
@@ -108,7 +108,7 @@ class Intake:
         images = sum(item.modality is Modality.IMAGE for item in items)
         self._check_keys(items, request.namespace, fingerprint, model.spec, images)
         works: list[MediaWork] = []
-        keyed: dict[int, Keyed] = {}
+        keyed: list[Keyed] = []
         encoded = pixels = 0
         for item in items:
             try:
@@ -120,12 +120,15 @@ class Intake:
             encoded += len(work.data or b"")
             pixels += work.plan.size[0] * work.plan.size[1] if work.plan.size else 0
             self._check_totals(encoded, pixels, item.path)
-            if own is not None:
-                keyed[len(works)] = own
             works.append(work)
-        for index, key in zip(keyed, content_keys(tuple(keyed.values())), strict=True):
-            works[index] = replace(works[index], key=key)
-        return tuple(works)
+            keyed += [own] if own is not None else []
+        keys = iter(content_keys(keyed))
+        return tuple(
+            work
+            if work.key
+            else MediaWork(work.item, work.plan, next(keys), work.data, work.header, work.pictures)
+            for work in works
+        )
 
     def _check_totals(self, encoded: int, pixels: int, path: str) -> None:
         if encoded > self._config.max_request_encoded_bytes:

@@ -6,6 +6,7 @@ a function's own.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ cgutils: Any = untyped_cgutils
 intrinsic: Callable[..., Any] = extending.intrinsic
 
 BLOCK = 64
-_HEAD, _BODY, _TAIL = range(3)
 _WORDS = ir.VectorType(ir.IntType(32), 4)
 _BYTES = ir.VectorType(ir.IntType(8), 16)
 
@@ -48,6 +48,7 @@ _ROUNDS = [_root_bits(prime, 3) for prime in _primes(64)]
 _START = np.array([_root_bits(prime, 2) for prime in _primes(8)], np.uint32)
 
 
+@cache
 def available() -> bool:
     """Whether this processor has the instructions, as far as numba is told."""
     features: str = cpu_target.target_context.codegen().magic_tuple()[2]
@@ -59,25 +60,34 @@ def sha256(messages: Sequence[tuple[bytes, bytes]]) -> list[str]:
 
     Only where `available`. Runs without the interpreter lock.
     """
-    parts, kept = np.empty((len(messages), 3, 2), np.int64), []
-    for index, (first, second) in enumerate(messages):
-        size = len(first) + len(second)
+    edges: list[bytes] = []  # what lies before and behind the whole blocks of second parts, padded
+    spans: list[tuple[int, int, int]] = []
+    for first, second in messages:
         cut = min(-len(first) % BLOCK, len(second))
-        whole = (len(second) - cut) // BLOCK * BLOCK
-        head, rest = first + second[:cut], second[cut + whole :]
+        whole = (len(second) - cut) // BLOCK
+        behind = len(second) - cut - BLOCK * whole
+        head = first + second[:cut]
         if len(head) % BLOCK:  # the second part ended before the block did
-            split = len(head) // BLOCK * BLOCK
-            head, rest = head[:split], head[split:]
-        tail = rest + b"\x80" + bytes(-(len(rest) + 9) % BLOCK) + (8 * size).to_bytes(8, "big")
-        for part, (text, start, count) in enumerate(
-            ((head, 0, len(head)), (second, cut, whole), (tail, 0, len(tail)))
-        ):
-            array = np.frombuffer(text or bytes(1), np.uint8)
-            kept.append(array)
-            parts[index, part] = array.ctypes.data + start, count // BLOCK
+            head, last = head[: -(len(head) % BLOCK)], head[-(len(head) % BLOCK) :]
+        else:
+            last = second[len(second) - behind :]
+        size = len(first) + len(second)
+        edges += head, last + b"\x80" + bytes(-(len(last) + 9) % BLOCK) + (8 * size).to_bytes(8, "big")
+        spans.append((_address(second) + cut, whole, len(head) // BLOCK))
+    joined = b"".join(edges)
+    place, rows = _address(joined), []
+    for (body, whole, before), tail in zip(spans, edges[1::2], strict=True):
+        after = len(tail) // BLOCK
+        rows.append((place, before, body, whole, place + BLOCK * before, after))
+        place += BLOCK * (before + after)
     states = np.tile(_START, (len(messages), 1))
-    _all(parts, states)
-    return [state.astype(">u4").tobytes().hex() for state in states]
+    _all(np.array(rows, np.int64).reshape(-1, 3, 2), states)
+    digits = states.astype(">u4").tobytes().hex()
+    return [digits[i : i + 64] for i in range(0, len(digits), 64)]
+
+
+def _address(data: bytes) -> int:
+    return int(np.frombuffer(data, np.uint8).ctypes.data) if data else 0
 
 
 def _blocks(lanes: int) -> Any:

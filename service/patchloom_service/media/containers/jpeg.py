@@ -2,10 +2,9 @@
 
 import re
 import struct
-from collections.abc import Iterator
 
 from patchloom_service.errors import InvalidImage, LimitExceeded, UnsupportedContent
-from patchloom_service.media.containers.bounded import bounded
+from patchloom_service.media.containers.bounded import MAX_PIECES
 from patchloom_service.media.header import ImageFormat, ImageHeader
 from patchloom_service.media.orientation import orientation
 
@@ -83,24 +82,22 @@ def bare(data: bytes) -> bytes:
     return b"".join(kept)
 
 
-def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    return bounded(_all_segments(data), "jpeg has too many segments")
-
-
-def _all_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _segments(data: bytes) -> list[tuple[int, int, int]]:
     """(marker, start of the segment, its end) up to and with the first SOS."""
+    found: list[tuple[int, int, int]] = []
     end, size = 2, len(data)
-    while True:
+    while not found or found[-1][0] != _SOS:
+        if len(found) == MAX_PIECES:
+            raise LimitExceeded(f"the jpeg has too many segments; at most {MAX_PIECES} are allowed")
         start = end
         if start + 4 > size or data[start] != 0xFF or data[start + 1] in _NO_SEGMENT:
-            found = _MARKER.search(data, end)
-            start = found.start() if found else size
+            match = _MARKER.search(data, end)
+            start = match.start() if match else size
         if start + 4 > size or data[start + 1] == _EOI:
             raise InvalidImage("the jpeg ends before its pixels")
         marker = data[start + 1]
         end = start + 2 + (data[start + 2] << 8 | data[start + 3])
         if end < start + 4 or end > size:
             raise InvalidImage("a jpeg segment is cut off")
-        yield marker, start, end
-        if marker == _SOS:
-            return
+        found.append((marker, start, end))
+    return found
