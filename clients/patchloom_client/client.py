@@ -71,6 +71,7 @@ class AsyncClient:
 
     async def preprocess(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
         """Token ids and tensors of a request. The response owns its lease: close it after use."""
+        self._releases.hurry()
         message = await self._call(self._stub.Preprocess, request, timeout)
         return read_response(message, release=self._releases.add)
 
@@ -82,6 +83,7 @@ class AsyncClient:
             retry,
             self._timeout,
             self._max_message_bytes,
+            self._releases.hurry,
         )
 
     async def release_leases(self, leases: Sequence[pb.Lease]) -> int:

@@ -10,16 +10,22 @@ from patchloom_proto import preprocess_pb2 as pb
 from patchloom_client.errors import PatchloomError
 
 _PER_CALL = 256
+_LINGER = 0.02  # seconds that a lease waits for others to be given back with it
 
 
 class Releases:
-    """Collects leases from any thread and sends them in order. A failure is left to the lease's end."""
+    """Collects leases from any thread and sends them in order. A failure is left to the lease's end.
+
+    A lease waits a moment for others, so that a busy client makes few calls, but not beyond its next request,
+    which may need the memory.
+    """
 
     def __init__(self, send: Callable[[Sequence[pb.Lease]], Awaitable[object]]) -> None:
         self._send = send
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[pb.Lease] = deque()
         self._task: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
 
     def add(self, lease: pb.Lease) -> None:
         """Sends a lease soon; safe from any thread and after the loop is closed."""
@@ -27,9 +33,15 @@ class Releases:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._wake)
 
+    def hurry(self) -> None:
+        """Sends what waits at once."""
+        if self._waiting:
+            self._hurry.set()
+            self._wake()
+
     async def flush(self) -> None:
         """Waits until everything was sent."""
-        self._wake()
+        self.hurry()
         if self._task is not None:
             await self._task
 
@@ -39,6 +51,9 @@ class Releases:
 
     async def _send_all(self) -> None:
         while self._waiting:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurry.wait(), _LINGER)
+            self._hurry.clear()
             some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _PER_CALL))]
             with suppress(PatchloomError):
                 await self._send(some)

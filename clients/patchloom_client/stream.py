@@ -134,8 +134,11 @@ class Stream:
         retry: Retry,
         timeout: float | None,
         max_message_bytes: int,
+        hurry: Callable[[], None],
     ) -> None:
+        """`hurry` is called before every request: it may need memory that waits to be given back."""
         self._connect = connect
+        self._hurry = hurry
         self._read = read
         self._retry = retry
         self._timeout = timeout
@@ -149,6 +152,7 @@ class Stream:
     async def start(self, request: pb.PreprocessRequest, *, timeout: float | None = None) -> Call:
         """Sends a request, whose time runs from now. The request must not be changed before its answer."""
         check_size(request, self._max_message_bytes)
+        self._hurry()
         call = Call(self, next(self._ids), request)
         seconds = self._timeout if timeout is None else timeout
         if seconds is not None:

@@ -255,7 +255,8 @@ class PixelEngine:
     ) -> Sequence[npt.NDArray[np.uint8]]:
         if allocator is None:
             return [self.buffers.take(size) for size in sizes]
-        return await asyncio.to_thread(allocator.take, sizes)
+        taken = allocator.take_now(sizes)
+        return await asyncio.to_thread(allocator.take, sizes) if taken is None else taken
 
     async def _write(
         self,

@@ -22,6 +22,10 @@ class Allocator(Protocol):
         """
         ...
 
+    def take_now(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]] | None:
+        """The same where that takes no time, else None: `take` then follows, on another thread."""
+        ...
+
 
 class BufferPool:
     """Hands out uint8 buffers and keeps returned ones, up to `max_bytes` of idle memory; thread-safe.

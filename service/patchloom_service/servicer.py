@@ -7,6 +7,7 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from patchloom_proto import preprocess_pb2 as pb
@@ -20,9 +21,10 @@ from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.result import Result
 from patchloom_service.stream import Stream, StreamTools
 from patchloom_service.transport.leases import Owner
-from patchloom_service.transport.transports import Transports
-from patchloom_service.types import Transport
+from patchloom_service.transport.transports import Delivery, Transports
+from patchloom_service.types import Request, Transport
 from patchloom_service.wire import (
+    is_light,
     read_lease,
     read_lease_time,
     read_request,
@@ -55,6 +57,8 @@ OWNER_KEY = "patchloom-owner"
 # refuses more than 8 KiB unless it is told otherwise.
 _TEXT_BYTES = 700
 _PATH_BYTES = 200
+
+_LIGHT_BYTES = 512 << 10  # messages that the event loop itself reads or writes
 
 _INTERNAL_TEXT = "internal error; the server's log has the details"
 
@@ -115,15 +119,13 @@ class _Handlers:
 
 
 def add_to_server(servicer: "PreprocessServicer", server: grpc.aio.Server) -> None:
-    """Registers all methods; that of Preprocess answers in bytes.
+    """Registers all methods; that of Preprocess takes and answers bytes.
 
-    Serializing hundreds of megabytes on the event loop would stop it; a worker has done it before.
+    Parsing or serializing hundreds of megabytes on the event loop would stop it; workers do it.
     """
     handlers = _Handlers()
     rpc.add_PreprocessServiceServicer_to_server(servicer, handlers)
-    handlers.by_method["Preprocess"] = grpc.unary_unary_rpc_method_handler(
-        servicer.Preprocess, request_deserializer=pb.PreprocessRequest.FromString
-    )
+    handlers.by_method["Preprocess"] = grpc.unary_unary_rpc_method_handler(servicer.Preprocess)
     service = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers.by_method),))
     server.add_registered_method_handlers(service, handlers.by_method)
@@ -158,8 +160,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         for stream in self._streams:
             stream.drain()
 
-    async def Preprocess(self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext) -> bytes:
-        """The serialized pb.PreprocessResponse."""
+    async def Preprocess(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """The serialized pb.PreprocessResponse to a serialized pb.PreprocessRequest."""
         return await self._answer("Preprocess", context, lambda: self._preprocess(request, context))
 
     async def CountTokens(
@@ -227,8 +229,24 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
 
         return await self._answer("RenewLeases", context, renew)
 
-    async def _preprocess(self, request: pb.PreprocessRequest, context: grpc.aio.ServicerContext) -> bytes:
-        parsed = await asyncio.to_thread(read_request, request, limits=self._config)
+    async def _read(self, data: bytes) -> Request:
+        """What takes long is read on another thread; what does not, here, without two hand-overs."""
+        if len(data) > _LIGHT_BYTES:
+            return await asyncio.to_thread(lambda: read_request(_parsed(data), limits=self._config))
+        message = _parsed(data)
+        if is_light(message):
+            return read_request(message, limits=self._config)
+        return await asyncio.to_thread(read_request, message, limits=self._config)
+
+    async def _serialize(self, result: Result, delivery: Delivery) -> bytes:
+        arrays = [tensor.array for tensor in result.tensors.values()]
+        apart = sum(array.nbytes for array in arrays if delivery.handle(array) is None)
+        if apart + result.ids.nbytes <= _LIGHT_BYTES // 4:
+            return serialize_response(result, delivery.handle, delivery.fell_back)
+        return await asyncio.to_thread(serialize_response, result, delivery.handle, delivery.fell_back)
+
+    async def _preprocess(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        parsed = await self._read(request)
         delivery = self._transports.delivery(parsed.output, parsed.namespace, _owner(context))
         sent = False
         try:
@@ -241,9 +259,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
             delivery.commit()
             if delivery.fell_back:
                 await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
-            response = await asyncio.to_thread(
-                serialize_response, result, delivery.handle, delivery.fell_back
-            )
+            response = await self._serialize(result, delivery)
             sent = True
         finally:
             delivery.close(sent)
@@ -297,6 +313,13 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self._metrics.add("patchloom_requests_total", method=method, code=status_code(error).name)
         await context.abort_with_status(rpc_status.to_status(rich_status(error)))
         raise AssertionError("abort never returns")
+
+
+def _parsed(data: bytes) -> pb.PreprocessRequest:
+    try:
+        return pb.PreprocessRequest.FromString(data)
+    except DecodeError as error:
+        raise errors.InvalidMessage("the bytes are no PreprocessRequest of patchloom.v1") from error
 
 
 def typed(error: BaseException, method: str) -> errors.PatchloomError:

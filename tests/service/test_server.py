@@ -154,6 +154,28 @@ async def test_a_malformed_request_is_a_typed_error_with_its_place(change, error
         assert caught.value.field_path == path
 
 
+@pytest.mark.parametrize("size", [9, 1 << 20])
+async def test_bytes_that_are_no_request_are_a_typed_error(size):
+    async with running() as (_, client), grpc.aio.insecure_channel(client.address) as channel:
+        call = channel.unary_unary("/patchloom.v1.PreprocessService/Preprocess")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(b"\xff" * size)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "no PreprocessRequest" in caught.value.details()
+
+
+async def test_long_and_short_requests_are_read_alike():
+    """Short plain ones on the event loop, all others beside it."""
+    async with running() as (_, client):
+        short = await client.preprocess(request(png(1)))
+        long = request(png(1))
+        long.conversation.messages.add(role=2).content.add().text.text = "x" * (600 << 10)
+        for other in (long, request(*[png(1)] * 40)):
+            answered = await client.preprocess(other)
+            part = answered.item_tensors(len(answered.items) - 1)["pixel_values"].array
+            assert part.tobytes() == short.item_tensors(0)["pixel_values"].array.tobytes()
+
+
 async def test_a_deadline_is_kept():
     async with running() as (_, client):
         with pytest.raises(errors.DeadlineExceeded):

@@ -178,6 +178,10 @@ class CudaDelivery:
         self._buffer = buffer = self._host.take(self._size)
         return [buffer[start : start + size] for start, size in zip(starts, sizes, strict=False)]
 
+    def take_now(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]] | None:
+        """None: the driver may have to allocate."""
+        return None
+
     def commit(self) -> None:
         """Copies the pixels to the device and grants the lease."""
         if self._block is None or self._buffer is None:

@@ -28,6 +28,10 @@ class InlineDelivery:
         self._buffers = [self._pool.take(size) for size in sizes]
         return self._buffers
 
+    def take_now(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]] | None:
+        """As `take`: fresh pages come when they are written to."""
+        return self.take(sizes)
+
     def commit(self) -> None:
         """Nobody writes to the buffers any more."""
         self._complete = True

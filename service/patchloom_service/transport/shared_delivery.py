@@ -49,25 +49,32 @@ class SharedDelivery:
 
     def take(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]]:
         """Consecutive parts of one segment, each at a multiple of 256 bytes."""
-        starts = [0]
-        for size in sizes:
-            starts.append(-(-(starts[-1] + size) // _ALIGN) * _ALIGN)
         if not sizes:
             return []
         try:
-            segment = self._arena.take(starts[-1], self._namespace)
+            segment = self._arena.take(_starts(sizes)[-1], self._namespace)
         except OutOfMemory:
             if self._fallback is None:
                 raise
             self._fell_back = True
             return self._fallback.take(sizes)
+        return self._parts(segment, sizes)
+
+    def take_now(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]] | None:
+        """As `take` where a segment is idle."""
+        if not sizes:
+            return []
+        segment = self._arena.take_idle(_starts(sizes)[-1], self._namespace)
+        return None if segment is None else self._parts(segment, sizes)
+
+    def _parts(self, segment: Segment, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]]:
         self._segment = segment
         if self._closed:  # the request ended while its memory was made
             self._arena.drop(segment)
             raise OutOfMemory("the request is over")
         assert segment.data is not None
         data = segment.data
-        return [data[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+        return [data[start : start + size] for start, size in zip(_starts(sizes), sizes, strict=False)]
 
     def commit(self) -> None:
         """Publishes the segment under a lease."""
@@ -121,6 +128,13 @@ class SegmentBacking:
             self._arena.give(self._segment)
         else:
             self._arena.drop(self._segment)
+
+
+def _starts(sizes: Sequence[int]) -> list[int]:
+    starts = [0]
+    for size in sizes:
+        starts.append(-(-(starts[-1] + size) // _ALIGN) * _ALIGN)
+    return starts
 
 
 def _address(array: npt.NDArray[Any]) -> int:

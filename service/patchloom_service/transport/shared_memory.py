@@ -106,6 +106,14 @@ class Arena:
         segment.generation += 1
         return segment
 
+    def take_idle(self, size: int, namespace: str) -> Segment | None:
+        """As `take`, of the segments that wait for reuse; None where none fits."""
+        with self._lock:
+            segment = self._reuse(_capacity(size), namespace)
+        if segment is not None:
+            segment.generation += 1
+        return segment
+
     def publish(self, segment: Segment, lease_id: str) -> None:
         """Lets readers in: the content is complete and belongs to this lease."""
         assert segment.memory is not None

@@ -33,6 +33,10 @@ class Delivery(Protocol):
         """Memory for the pixel tensors."""
         ...
 
+    def take_now(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]] | None:
+        """The same where that takes no time, else None."""
+        ...
+
     def commit(self) -> None:
         """Lets readers in; the tensors are complete."""
         ...

@@ -10,6 +10,7 @@ from patchloom_service.wire.carry import (
 )
 from patchloom_service.wire.read import (
     LEASE_SECONDS_MAX,
+    is_light,
     read_lease,
     read_lease_time,
     read_request,
@@ -25,6 +26,7 @@ __all__ = [
     "carry_handles",
     "carry_inline",
     "chunks_of",
+    "is_light",
     "read_lease",
     "read_lease_time",
     "read_request",

@@ -106,7 +106,7 @@ def read_request(
 
 
 def _check_sizes(request: pb.PreprocessRequest, limits: Config) -> None:
-    """Text is counted as it is serialized: that of all parts, calls, tools and template kwargs."""
+    """Text is that of all parts and calls, as serialized, of names, tools and template kwargs."""
     if len(request.tokens.token_ids) > limits.max_prompt_tokens:
         raise LimitExceeded(
             f"the prompt has {len(request.tokens.token_ids)} tokens; "
@@ -116,9 +116,10 @@ def _check_sizes(request: pb.PreprocessRequest, limits: Config) -> None:
     media, text = len(request.tokens.media), len(request.render.template_kwargs)
     text += sum(map(len, request.conversation.tools))
     for message in request.conversation.messages:
-        items = [part.ByteSize() for part in message.content if part.WhichOneof("part") in _MEDIA_PARTS]
-        media += len(items)
-        text += message.ByteSize() - sum(items)
+        texts = [part for part in message.content if part.WhichOneof("part") not in _MEDIA_PARTS]
+        media += len(message.content) - len(texts)
+        text += sum(part.ByteSize() for part in (*texts, *message.tool_calls))
+        text += len(message.reasoning) + len(message.name) + len(message.tool_call_id)
     if media > limits.max_items:
         path = "messages" if request.HasField("conversation") else "media"
         raise LimitExceeded(f"{media} media items; at most {limits.max_items} are allowed", path)
@@ -129,6 +130,19 @@ def _check_sizes(request: pb.PreprocessRequest, limits: Config) -> None:
 
 
 _MEDIA_PARTS = ("image", "audio")
+
+
+def is_light(request: pb.PreprocessRequest) -> bool:
+    """Whether a request of few bytes is read sooner than another thread could begin to."""
+    messages = request.conversation.messages
+    if request.HasField("tokens") or request.conversation.tools or len(messages) > _LIGHT:
+        return False
+    parts = [part for message in messages for part in message.content]
+    plain = all(part.WhichOneof("part") in ("text", *_MEDIA_PARTS) for part in parts)
+    return plain and len(parts) <= _LIGHT and not any(message.tool_calls for message in messages)
+
+
+_LIGHT = 32  # messages, and parts
 
 
 def _pick(table: Mapping[Any, _T], value: int, path: str) -> _T:
