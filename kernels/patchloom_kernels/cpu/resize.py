@@ -31,7 +31,7 @@ from patchloom_kernels.cpu.compiled import (
     run_job,
 )
 from patchloom_kernels.filters import SHIFT, axis_table, vertical_first
-from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample
+from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample, Strides
 from patchloom_kernels.normalize import Dtype, NormalizeTable
 
 _NOTHING = np.empty(0, np.uint8)
@@ -152,7 +152,7 @@ def _run(
     piece, strides = job.piece, job.strides
     (seen_rows, rows), (seen_columns, columns) = (_window(piece, axis, parity) for axis in (0, 1))
     steps = [strides.row, strides.c, strides.t, strides.y, strides.x]
-    rows_held, windows, patches = _windows(job)
+    rows_held, windows, patches = _windows(piece, job.start, strides)
     used, mode = _used(source, rows, columns), _mode(piece, columns, parity)
     rows, columns = _from_zero(rows), _from_zero(columns)
     run_job(
@@ -194,14 +194,15 @@ def _scratch(mode: int, source: Source, rows: Axis, columns: Axis) -> Scratch:
     )
 
 
-def _windows(job: Job) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
+@lru_cache(maxsize=32)
+def _windows(piece: Piece, start: int, strides: Strides) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
     """The rows of a window, its [first canvas row, rows of a patch] and its patches, see `Place`.
 
     A window is a row of merge groups, or a part of a row of patches where that would be too high.
     """
-    (height, width), merge = job.piece.layout.patch, job.piece.layout.merge
-    down, across = job.piece.grid
-    starts = job.start + np.arange(down * across, dtype=np.int64) * job.strides.row
+    (height, width), merge = piece.layout.patch, piece.layout.merge
+    down, across = piece.grid
+    starts = start + np.arange(down * across, dtype=np.int64) * strides.row
     group, y, x = np.indices((across // merge, merge, merge)).reshape(3, -1)
     left = (group * merge + x) * width
     if merge * height <= WINDOW:
@@ -214,7 +215,7 @@ def _windows(job: Job) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
     rows = np.tile(np.minimum(WINDOW, height - cuts), down)
     grouped = starts.reshape(down // merge, across // merge, merge, merge)
     raster = grouped.transpose(0, 2, 1, 3).reshape(down, 1, across)
-    places = raster + cuts[:, None] * job.strides.y
+    places = raster + cuts[:, None] * strides.y
     lefts = np.arange(0, across * width, width)
     return WINDOW, np.stack([tops, rows], axis=1), _patches(places.reshape(-1, across), 0, lefts)
 
