@@ -95,7 +95,7 @@ def _check_length(chunks: Sequence[_Chunk], plans: Sequence[MediaPlan], max_toke
     total = slots = 0
     for chunk in chunks:
         if isinstance(chunk, Slot):
-            total += sum(token.count for token in run_tokens(plans[chunk.item].run, slots))
+            total += _length(plans[chunk.item].run, slots)
             slots += 1
         else:
             total += 1 if isinstance(chunk, ControlToken) else len(chunk)
@@ -130,6 +130,11 @@ def _run(plan: MediaPlan, number: int, offset: int, path: str) -> tuple[IdArray,
             f"the run has {found} placeholder tokens, the plan counts {plan.token_count}", path
         )
     return ids, ItemSpan(offset, len(ids), ranges, plan)
+
+
+@lru_cache(maxsize=256)
+def _length(run: Run, number: int) -> int:
+    return sum(token.count for token in run_tokens(run, number))
 
 
 @lru_cache(maxsize=256)

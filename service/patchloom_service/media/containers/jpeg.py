@@ -27,15 +27,16 @@ def read_header(data: bytes) -> ImageHeader:
     xmp = None
     view = memoryview(data)
     for marker, start, end in _segments(data):
-        body = view[start + 4 : end]
         if marker in _FRAMES:
             if frame:
                 raise InvalidImage("the jpeg has two frame headers")
-            frame = marker, body
-        elif marker == 0xE1 and body[:6] == _EXIF:
-            exif.append(body[6:])
-        elif marker == 0xE1 and body[: len(_XMP)] == _XMP:
-            xmp = bytes(body[len(_XMP) :])
+            frame = marker, view[start + 4 : end]
+        elif marker == 0xE1:
+            body = view[start + 4 : end]
+            if body[:6] == _EXIF:
+                exif.append(body[6:])
+            elif body[: len(_XMP)] == _XMP:
+                xmp = bytes(body[len(_XMP) :])
         elif marker == _SOS and frame:
             _check_scans(data, start, frame)
     if frame is None:
