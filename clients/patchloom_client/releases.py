@@ -51,9 +51,10 @@ class Releases:
 
     async def _send_all(self) -> None:
         while self._waiting:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), _LINGER)
-            self._hurry.clear()
+            if len(self._waiting) < _PER_CALL:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), _LINGER)
             some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _PER_CALL))]
             with suppress(PatchloomError):
                 await self._send(some)
+        self._hurry.clear()

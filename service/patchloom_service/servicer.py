@@ -59,6 +59,7 @@ _TEXT_BYTES = 700
 _PATH_BYTES = 200
 
 _LIGHT_BYTES = 512 << 10  # messages that the event loop itself reads or writes
+_LIGHT_LISTS = 64  # warnings and items of a response that it writes
 
 _INTERNAL_TEXT = "internal error; the server's log has the details"
 
@@ -241,7 +242,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
     async def _serialize(self, result: Result, delivery: Delivery) -> bytes:
         arrays = [tensor.array for tensor in result.tensors.values()]
         apart = sum(array.nbytes for array in arrays if delivery.handle(array) is None)
-        if apart + result.ids.nbytes <= _LIGHT_BYTES // 4:
+        few = len(result.warnings) + len(result.items) <= _LIGHT_LISTS and not result.messages
+        if few and apart + result.ids.nbytes <= _LIGHT_BYTES // 4:
             return serialize_response(result, delivery.handle, delivery.fell_back)
         return await asyncio.to_thread(serialize_response, result, delivery.handle, delivery.fell_back)
 

@@ -4,7 +4,7 @@ from patchloom_proto import preprocess_pb2 as pb
 from patchloom_service.config import Config
 from patchloom_service.errors import InvalidMessage, LimitExceeded
 from patchloom_service.result import Expansion, Result, Tensor
-from patchloom_service.wire import read_lease_time, read_request, serialize_response, write_response
+from patchloom_service.wire import is_light, read_lease_time, read_request, serialize_response, write_response
 
 from tests.support.servers import png, request
 
@@ -76,6 +76,40 @@ def test_all_other_text_counts_before_it_is_parsed(change):
     change(made)
     with pytest.raises(LimitExceeded, match="at most 900"):
         read_request(made, limits=Config(max_text_bytes=900))
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda made: made.conversation.messages.extend([pb.Message(role=2)] * 5000),
+        lambda made: made.conversation.messages[0].content.extend([pb.ContentPart()] * 5000),
+        lambda made: made.warnings.extend([pb.Warning()] * 5000),
+        lambda made: made.output.known_content_keys.extend([""] * 5000),
+        lambda made: setattr(made.conversation.messages[0], "reasoning", "\U0001f600" * 30_000),
+        lambda made: setattr(made.conversation.messages[0], "name", "\u00e9" * 60_000),
+    ],
+)
+def test_thousands_of_empty_things_and_wide_characters_count_too(fill):
+    made = request(png())
+    fill(made)
+    with pytest.raises(LimitExceeded, match="bytes of text"):
+        read_request(made, limits=Config(max_text_bytes=100_000))
+    assert not is_light(made) or made.conversation.messages[0].reasoning or made.conversation.messages[0].name
+
+
+def test_a_light_request_is_short_in_all_its_parts():
+    assert is_light(request(png()))
+    for change in (
+        lambda made: made.conversation.tools.append(b"{}"),
+        lambda made: setattr(made.render, "template_kwargs", b" " * 5000),
+        lambda made: made.conversation.messages[0].tool_calls.add(),
+        lambda made: made.conversation.messages[0].content.add().structured.SetInParent(),
+        lambda made: made.warnings.extend([pb.Warning()] * 33),
+        lambda made: made.tokens.SetInParent(),
+    ):
+        made = request(png())
+        change(made)
+        assert not is_light(made)
 
 
 def test_token_ids_and_items_are_counted_before_they_are_read():

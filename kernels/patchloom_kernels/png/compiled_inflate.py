@@ -47,6 +47,7 @@ _WRITTEN, _MET, _NOTED = _AHEAD_BYTES + SLACK, 16 * _MEETINGS, 24 * _NOTES
 # Readers ahead pay where matches are rare: their codes' share of all, in 2 ** -15.
 _RARE = 1 << 9
 
+_FEW = 32
 _LONG, _MOST = np.uint32(16), np.uint32(_BITS)  # no literal; the longest that fits
 _BASE = 10
 _LITERAL, _LENGTH, _END, _INVALID = range(4)
@@ -205,9 +206,8 @@ def inflate(stream: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8]) -> bool:
     return whole
 
 
-def workspace() -> tuple[Tables, Ahead]:
-    """Memory for one call."""
-    tables = Tables(
+def _tables() -> Tables:
+    return Tables(
         _code(_LITERALS, _BITS),
         _code(_DISTANCES, _DISTANCE_BITS),
         _code(19, 7),
@@ -215,10 +215,14 @@ def workspace() -> tuple[Tables, Ahead]:
         np.zeros(1 << _BITS, np.uint32),
         np.zeros(_LITERALS + _DISTANCES, np.uint8),
     )
+
+
+def workspace() -> tuple[Tables, Tables, Ahead]:
+    """Memory for one call: tables of a block's own code and of the fixed one, and for reading ahead."""
     ahead = Ahead(
         np.empty(2 * _WRITTEN, np.uint8), np.empty(2 * _MET, np.uint8), np.empty(2 * _NOTED, np.uint8)
     )
-    return tables, ahead
+    return _tables(), _tables(), ahead
 
 
 @_jit
@@ -248,7 +252,9 @@ def _places(source: int, size: int, begin: int, room: int, tables: Tables, ahead
 
 
 @_jit
-def _stream(stream: Any, size: int, out: Any, out_size: int, tables: Tables, ahead: Ahead) -> Any:
+def _stream(
+    stream: Any, size: int, out: Any, out_size: int, tables: Tables, fixed: Tables, ahead: Ahead
+) -> Any:
     """Whether the stream gives exactly `out_size` bytes with the right checksum."""
     if size < 6 or (stream[0] & 15) != 8 or stream[0] >> 4 > 7 or stream[1] & 32:
         return False
@@ -257,7 +263,8 @@ def _stream(stream: Any, size: int, out: Any, out_size: int, tables: Tables, ahe
     source, begin = _address(stream), _address(out)
     at, end, bit, last = begin, begin + out_size, 16, 8 * size
     places = _places(source, size, begin, out_size, tables, ahead)
-    final, apart = False, AHEAD_BITS
+    fixed_places = _places(source, size, begin, out_size, fixed, ahead)
+    final, apart, fixed_is_there = False, AHEAD_BITS, False
     while not final:
         if bit + 3 > last:
             return False
@@ -278,19 +285,28 @@ def _stream(stream: Any, size: int, out: Any, out_size: int, tables: Tables, ahe
             _move(source + start, at, count)
             at, bit = at + count, 8 * (start + count)
             continue
+        status = _AT_LIMIT
         if kind == 1:
-            _fixed_code(tables)
+            if not fixed_is_there:
+                _fixed_code(fixed)
+                fixed_is_there = True
+            status, bit, at = _symbols(bit, last, at, fixed_places)
         else:
             bit = _read_code(source, bit, last, tables)
-        if bit < 0:
-            return False
-        _fill_many(tables.literals.table, tables.single, tables.many)
-        if _rare_matches(tables.literals):
-            block = bit
-            status, bit, at = _by_three(bit, apart, at, places)
-            apart = _apart(bit - block)
-        else:
-            status, bit, at = _symbols(bit, last, at, places)
+            if bit < 0:
+                return False
+            symbols = 0
+            while status == _AT_LIMIT and symbols < _FEW:  # blocks so short need no more tables
+                status, bit, at = _step(bit, at, places)
+                symbols += 1
+            if status == _AT_LIMIT:
+                _fill_many(tables.literals.table, tables.single, tables.many)
+                if _rare_matches(tables.literals):
+                    block = bit
+                    status, bit, at = _by_three(bit, apart, at, places)
+                    apart = _apart(bit - block)
+                else:
+                    status, bit, at = _symbols(bit, last, at, places)
         if status != _BLOCK_END or bit > last or at > end:
             return False
     start = (bit + 7) >> 3
@@ -468,6 +484,7 @@ def _fixed_code(tables: Tables) -> None:
     sizes[:_DISTANCES] = 5
     _arrange(sizes[:_DISTANCES], tables.distances)
     _fill(tables.distances, _DISTANCE_BITS, 0, _OFFSETS)
+    _fill_many(tables.literals.table, tables.single, tables.many)
 
 
 @_jit

@@ -7,7 +7,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from patchloom_kernels.png.inflate import inflate_rows
+from patchloom_kernels.png.inflate import check_length, inflate_rows
 from patchloom_kernels.png.parse import Colour, Png, parse_png
 from patchloom_kernels.png.pixel_table import emission, pixel_table
 from patchloom_kernels.unsupported import Unsupported
@@ -25,6 +25,7 @@ def decode_png(data: bytes, background: tuple[int, int, int], out: Bytes | None 
     interlaced, 16 bit, animated, damaged. Releases the interpreter lock in all heavy parts.
     """
     png = parse_png(data)
+    check_length(png)
     if out is None:
         out = np.empty((png.height, png.width, 3), np.uint8)
     if out.dtype != np.uint8 or out.shape not in [(png.height, png.width, c) for c in (3, 4)]:

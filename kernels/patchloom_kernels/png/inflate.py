@@ -11,13 +11,18 @@ from patchloom_kernels.unsupported import Unsupported
 _MAX_RATIO = 1032
 
 
+def check_length(png: Png) -> None:
+    """Unsupported where the stream is too short for the image, whatever is in it."""
+    if sum(map(len, png.idat)) * _MAX_RATIO < png.filtered_bytes:
+        raise Unsupported("png pixel data too short")
+
+
 def inflate_rows(png: Png) -> npt.NDArray[np.uint8]:
     """The filtered rows [H, 1 + row_bytes], each behind the number of its filter.
 
     Unsupported where the stream is damaged, too short or too long. Releases the interpreter lock.
     """
-    if sum(map(len, png.idat)) * _MAX_RATIO < png.filtered_bytes:
-        raise Unsupported("png pixel data too short")
+    check_length(png)
     stream = np.frombuffer(b"".join((*png.idat, bytes(PADDING))), np.uint8)
     filtered = np.empty(png.filtered_bytes + SLACK, np.uint8)
     if not inflate(stream, filtered):

@@ -106,7 +106,11 @@ def read_request(
 
 
 def _check_sizes(request: pb.PreprocessRequest, limits: Config) -> None:
-    """Text is that of all parts and calls, as serialized, of names, tools and template kwargs."""
+    """Text is that of parts, calls and warnings, as serialized, of names, keys, tools and template kwargs.
+
+    Every message, part, call, warning and key counts _EACH bytes more, so that millions of empty ones are
+    refused before they are read.
+    """
     if len(request.tokens.token_ids) > limits.max_prompt_tokens:
         raise LimitExceeded(
             f"the prompt has {len(request.tokens.token_ids)} tokens; "
@@ -118,8 +122,11 @@ def _check_sizes(request: pb.PreprocessRequest, limits: Config) -> None:
     for message in request.conversation.messages:
         texts = [part for part in message.content if part.WhichOneof("part") not in _MEDIA_PARTS]
         media += len(message.content) - len(texts)
-        text += sum(part.ByteSize() for part in (*texts, *message.tool_calls))
-        text += len(message.reasoning) + len(message.name) + len(message.tool_call_id)
+        text += sum(part.ByteSize() + _EACH for part in (*texts, *message.tool_calls)) + _EACH
+        for field in (message.reasoning, message.name, message.tool_call_id):
+            text += len(field.encode("utf-8"))
+    text += sum(warning.ByteSize() + _EACH for warning in cast(Any, request.warnings))
+    text += sum(len(key) + _EACH for key in request.output.known_content_keys)
     if media > limits.max_items:
         path = "messages" if request.HasField("conversation") else "media"
         raise LimitExceeded(f"{media} media items; at most {limits.max_items} are allowed", path)
@@ -137,12 +144,19 @@ def is_light(request: pb.PreprocessRequest) -> bool:
     messages = request.conversation.messages
     if request.HasField("tokens") or request.conversation.tools or len(messages) > _LIGHT:
         return False
+    others = len(request.warnings) + len(request.output.known_content_keys)
+    if others > _LIGHT or len(request.render.template_kwargs) > _LIGHT_JSON:
+        return False
+    if sum(len(message.content) for message in messages) > _LIGHT:
+        return False
     parts = [part for message in messages for part in message.content]
     plain = all(part.WhichOneof("part") in ("text", *_MEDIA_PARTS) for part in parts)
-    return plain and len(parts) <= _LIGHT and not any(message.tool_calls for message in messages)
+    return plain and not any(message.tool_calls for message in messages)
 
 
-_LIGHT = 32  # messages, and parts
+_LIGHT = 32  # messages, and parts, and warnings and keys
+_LIGHT_JSON = 4096
+_EACH = 64
 
 
 def _pick(table: Mapping[Any, _T], value: int, path: str) -> _T:

@@ -29,9 +29,9 @@ def check(data, size, whole):
     stream, out = guarded(len(data) + PADDING), guarded(size + SLACK)
     stream[:] = np.frombuffer(data + bytes(PADDING), np.uint8)
     stream.flags.writeable = False
-    tables, ahead = workspace()
+    tables, fixed, ahead = workspace()
     ahead = Ahead(*(guarded(len(array)) for array in ahead))
-    made = _stream(stream, len(data), out, size, tables, ahead)
+    made = _stream(stream, len(data), out, size, tables, fixed, ahead)
     assert whole is None or made == whole
     assert not made or out[:size].tobytes() == zlib.decompress(data)
 

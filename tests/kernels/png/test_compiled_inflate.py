@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -252,6 +253,27 @@ def test_codes_at_the_edge_are_judged_as_by_zlib(literal_sizes, distance_sizes, 
     data = single(literal_sizes, distance_sizes, write, plain)
     assert by_zlib(data, len(plain)) == (plain if whole else None)
     assert ours(data, len(plain)) == (plain if whole else None)
+
+
+@pytest.mark.parametrize(("kind", "most"), [("fixed", 20), ("own code", 20), ("both", 20)])
+def test_many_empty_blocks_take_no_longer_than_their_number(kind, most):
+    """Tables are made once, or not at all where a block ends at once: a long stream of them is no weapon."""
+    bits = Bits()
+    for _ in range(1500):
+        if kind != "own code":
+            bits.text += [0, 1, 0, *[0] * 7]
+        if kind != "fixed":
+            header(bits, sizes(257, _256=1), [0], final=False)
+            bits.code("0")
+    empty = Bits()
+    empty.text = [*bits.text * 4, 1, 1, 0, *[0] * 7]
+    data = stream(empty, b"")
+    times = []
+    for judge in (ours, by_zlib):
+        start = time.process_time()
+        assert judge(data, 0) == b""
+        times.append(time.process_time() - start)
+    assert times[0] < most * times[1] + 0.02
 
 
 def test_the_head_of_the_stream_is_checked():
