@@ -41,8 +41,6 @@ ORACLES = ROOT / ".venv-oracles" / "bin" / "python"
 LEAST = {"pil": 8.0, "torchvision": 5.0}
 """The ratios promised at 1080p."""
 
-_MOST_PIXELS = 64_000_000
-
 SECONDS = 0.5
 """How long either side is measured at least, whatever the repeats: a moment may be a bad one."""
 
@@ -117,7 +115,7 @@ async def _ours(
             preprocessor.recycle(await preprocessor.preprocess(request))
 
         async def pixels(data: bytes = image.data, out: npt.NDArray[np.float32] = out) -> None:
-            _patches(data, model.spec, Parity(parity), out)
+            _patches(data, model.spec, config, out)
 
         await pixels()
         digests = hashlib.sha256(patches.tobytes()).hexdigest(), hashlib.sha256(out.tobytes()).hexdigest()
@@ -136,9 +134,9 @@ async def _timed(work: Callable[[], Awaitable[None]], repeats: int) -> list[floa
     return times
 
 
-def _patches(data: bytes, spec: ModelSpec, parity: Parity, out: npt.NDArray[np.float32]) -> None:
+def _patches(data: bytes, spec: ModelSpec, config: Config, out: npt.NDArray[np.float32]) -> None:
     """The pixel path of the service on one thread: header, plan, decode, patches into reused memory."""
-    header = probe(data, _MOST_PIXELS)
+    header, parity = probe(data, config.max_image_pixels), Parity(config.parity)
     layout = spec.layout([spec.plan_image(header.size, ImageOptions(), 1)])
     pixels = decode(data, header)
     resize_patchify([pixels], layout.pixels[0].jobs, spec.table(parity), out, Dtype.FLOAT32, parity)

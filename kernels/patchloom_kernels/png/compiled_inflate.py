@@ -141,9 +141,7 @@ class Tables(NamedTuple):
     literals: Code
     distances: Code
     lengths: Code  # the code of the code lengths
-    many: (
-        Any  # uint32 [2 ** _BITS] up to three literals: bits, count, levels; else 0 and an entry of the table
-    )
+    many: Any  # uint32 [2 ** _BITS] up to three literals: bits, count, levels; else 0 and the table's entry
     single: Any  # uint32 [2 ** _BITS] of the first literal only
     sizes: Any  # uint8 [320] code lengths
 
@@ -251,6 +249,12 @@ def _places(source: int, size: int, begin: int, room: int, tables: Tables, ahead
     )
 
 
+@_inlined
+def _word(bit: int, places: Places) -> Any:
+    """The next 57 bits at least; what is above them means nothing."""
+    return _load64(places.source + (bit >> 3)) >> (bit & 7)
+
+
 @_jit
 def _stream(
     stream: Any, size: int, out: Any, out_size: int, tables: Tables, fixed: Tables, ahead: Ahead
@@ -268,7 +272,7 @@ def _stream(
     while not final:
         if bit + 3 > last:
             return False
-        head = _load64(source + (bit >> 3)) >> (bit & 7)
+        head = _word(bit, places)
         final, kind = (head & 1) == 1, (head >> 1) & 3
         bit += 3
         if kind == 3:
@@ -292,7 +296,7 @@ def _stream(
                 fixed_is_there = True
             status, bit, at = _symbols(bit, last, at, fixed_places)
         else:
-            bit = _read_code(source, bit, last, tables)
+            bit = _read_code(bit, tables, places)
             if bit < 0:
                 return False
             symbols = 0
@@ -488,9 +492,9 @@ def _fixed_code(tables: Tables) -> None:
 
 
 @_jit
-def _read_code(source: int, bit: int, last: int, tables: Tables) -> Any:
+def _read_code(bit: int, tables: Tables, places: Places) -> Any:
     """Reads the codes of a block: the bit behind them, or -1 where zlib refuses them."""
-    head = _load64(source + (bit >> 3)) >> (bit & 7)
+    head, last = _word(bit, places), places.last
     literals, distances, count = 257 + (head & 31), 1 + ((head >> 5) & 31), 4 + ((head >> 10) & 15)
     bit += 14
     if literals > 286 or distances > 30 or bit + 3 * count > last:
@@ -498,7 +502,7 @@ def _read_code(source: int, bit: int, last: int, tables: Tables) -> Any:
     sizes = tables.sizes
     sizes[:19] = 0
     for i in range(count):
-        sizes[_ORDER[i]] = (_load64(source + (bit >> 3)) >> (bit & 7)) & 7
+        sizes[_ORDER[i]] = _word(bit, places) & 7
         bit += 3
     if _arrange(sizes[:19], tables.lengths) != 0:
         return -1
@@ -507,7 +511,7 @@ def _read_code(source: int, bit: int, last: int, tables: Tables) -> Any:
     while filled < total:
         if bit > last:
             return -1
-        word = _load64(source + (bit >> 3)) >> (bit & 7)
+        word = _word(bit, places)
         entry = _wide(tables.lengths.table[word & 127])
         symbol, used = entry >> _BASE, entry & 15
         word >>= used
@@ -549,12 +553,6 @@ def _usable(sizes: Any, code: Code) -> Any:
 
 
 # Reading. `bit` is where, `at` the address that is written next.
-
-
-@_inlined
-def _word(bit: int, places: Places) -> Any:
-    """The next 57 bits at least; what is above them means nothing."""
-    return _load64(places.source + (bit >> 3)) >> (bit & 7)
 
 
 @_jit
@@ -610,12 +608,7 @@ def _step(bit: int, at: int, places: Places) -> Any:
     """As `_symbols`, for one symbol."""
     if bit > places.last or at > places.end:
         return _DAMAGED, bit, at
-    return _symbol(_word(bit, places), bit, at, places)
-
-
-@_inlined
-def _symbol(word: int, bit: int, at: int, places: Places) -> Any:
-    """The symbol that `word` begins with, written: (status, bit, address)."""
+    word = _word(bit, places)
     entry = _literal(word, places)
     kind, used = (entry >> 4) & 3, entry & 15
     if kind == _LITERAL:

@@ -1,36 +1,26 @@
 """Inflates between guard pages: a read or write beyond what is allowed ends the process with a signal."""
 
-import ctypes
-import mmap
 import zlib
 
 import numpy as np
 from deflate_streams import plain_codes
+from guard_pages import guarded
 from patchloom_kernels.png.compiled_inflate import AHEAD_BITS, PADDING, SLACK, Ahead, _stream, workspace
 
-PAGE = mmap.PAGESIZE
 ROUNDS = 100
-libc = ctypes.CDLL(None, use_errno=True)
 
 
-def guarded(size):
-    """uint8 [size] that ends at an unreadable page and begins at most a page behind another."""
-    whole = -(-size // PAGE) * PAGE
-    memory = mmap.mmap(-1, whole + 2 * PAGE)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for guard in (address, address + PAGE + whole):
-        if libc.mprotect(ctypes.c_void_p(guard), ctypes.c_size_t(PAGE), 0):
-            raise OSError(ctypes.get_errno(), "mprotect")
-    return np.frombuffer(memory, np.uint8, size, PAGE + whole - size)
+def _bytes(size):
+    return guarded((size,), np.dtype(np.uint8), True)
 
 
 def check(data, size, whole):
     """Inflates between guard pages; `whole` is whether that must succeed, None where it may."""
-    stream, out = guarded(len(data) + PADDING), guarded(size + SLACK)
+    stream, out = _bytes(len(data) + PADDING), _bytes(size + SLACK)
     stream[:] = np.frombuffer(data + bytes(PADDING), np.uint8)
     stream.flags.writeable = False
     tables, fixed, ahead = workspace()
-    ahead = Ahead(*(guarded(len(array)) for array in ahead))
+    ahead = Ahead(*(_bytes(len(array)) for array in ahead))
     made = _stream(stream, len(data), out, size, tables, fixed, ahead)
     assert whole is None or made == whole
     assert not made or out[:size].tobytes() == zlib.decompress(data)
