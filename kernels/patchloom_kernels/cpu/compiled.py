@@ -22,7 +22,8 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, njit, types
 from numba.core import cgutils as untyped_cgutils
-from numba.core.registry import cpu_target
+
+from patchloom_kernels.cpu.processor import INSTRUCTION_SETS
 
 cgutils: Any = untyped_cgutils
 intrinsic: Callable[..., Any] = extending.intrinsic
@@ -108,24 +109,15 @@ def _constant_load(builder: Any, pointer: Any, align: int) -> Any:
     return loaded
 
 
-def _instruction_sets() -> str:
-    """What numba compiles for, as it is told to or as it finds the processor: "+avx2,-avx512bw,..."."""
-    features: str = cpu_target.target_context.codegen().magic_tuple()[2]
-    return features
-
-
-_SETS = frozenset(_instruction_sets().split(","))
-
-
 def _pair_sums(builder: Any, levels: Any, weights: Any) -> Any:
     """Of int16 vectors the sums of neighbouring products, int32: one instruction of x86, told by name."""
     lanes = levels.type.count // 2
     kind = ir.VectorType(_I32, lanes)
-    if lanes == 16 and "+avx512bw" in _SETS:
+    if lanes == 16 and "+avx512bw" in INSTRUCTION_SETS:
         return _call(builder, "llvm.x86.avx512.pmaddw.d.512", kind, [levels, weights])
-    if lanes == 8 and "+avx2" in _SETS:
+    if lanes == 8 and "+avx2" in INSTRUCTION_SETS:
         return _call(builder, "llvm.x86.avx2.pmadd.wd", kind, [levels, weights])
-    if lanes == 16 and "+avx2" in _SETS:
+    if lanes == 16 and "+avx2" in INSTRUCTION_SETS:
         low, high = (
             _pair_sums(builder, *(_shuffle(builder, v, v, half) for v in (levels, weights)))
             for half in (list(range(16)), list(range(16, 32)))

@@ -6,7 +6,6 @@ a function's own.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ import numpy.typing as npt
 from llvmlite import ir
 from numba import extending, njit, types
 from numba.core import cgutils as untyped_cgutils
-from numba.core.registry import cpu_target
+
+from patchloom_kernels.cpu.processor import INSTRUCTION_SETS
 
 cgutils: Any = untyped_cgutils
 intrinsic: Callable[..., Any] = extending.intrinsic
@@ -48,11 +48,9 @@ _ROUNDS = [_root_bits(prime, 3) for prime in _primes(64)]
 _START = np.array([_root_bits(prime, 2) for prime in _primes(8)], np.uint32)
 
 
-@cache
 def available() -> bool:
     """Whether this processor has the instructions, as far as numba is told."""
-    features: str = cpu_target.target_context.codegen().magic_tuple()[2]
-    return {"+sha", "+ssse3"} <= set(features.split(","))
+    return {"+sha", "+ssse3"} <= INSTRUCTION_SETS
 
 
 def sha256(messages: Sequence[tuple[bytes, bytes]]) -> list[str]:
