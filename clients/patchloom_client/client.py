@@ -29,6 +29,16 @@ OWNER_KEY = "patchloom-owner"
 _FLUSH_SECONDS = 2.0
 _MAX_METADATA_BYTES = 1 << 20  # an error that names hundreds of missing content keys; gRPC's default is 8 KiB
 
+_SERVICE = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
+_ANSWERS: dict[str, Any] = {
+    "Preprocess": pb.PreprocessResponse,
+    "CountTokens": pb.CountTokensResponse,
+    "ReleaseTensors": pb.ReleaseTensorsResponse,
+    "RenewLeases": pb.RenewLeasesResponse,
+    "GetModel": pb.GetModelResponse,
+    "ListModels": pb.ListModelsResponse,
+}
+
 MAX_MESSAGE_BYTES = 1 << 30
 """Default bound of one message, both ways; the server has its own."""
 
@@ -65,14 +75,19 @@ class AsyncClient:
             ],
         )
         self._stub = rpc.PreprocessServiceStub(self._channel)
+        # Requests as bytes: their size is to be known, and protobuf counts it by serializing them.
+        self._unary = {
+            name: self._channel.unary_unary(f"/{_SERVICE}/{name}", response_deserializer=answer.FromString)
+            for name, answer in _ANSWERS.items()
+        }
         holder = owner()
-        self._metadata = ((OWNER_KEY, holder),) if holder else ()
+        self._metadata = grpc.aio.Metadata(*([(OWNER_KEY, holder)] if holder else []))
         self._releases = Releases(self.release_leases)
 
     async def preprocess(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
         """Token ids and tensors of a request. The response owns its lease: close it after use."""
         self._releases.hurry()
-        message = await self._call(self._stub.Preprocess, request, timeout)
+        message = await self._call("Preprocess", request, timeout)
         return read_response(message, release=self._releases.add)
 
     def stream(self, *, retry: Retry = Retry()) -> Stream:  # noqa: B008 - a frozen value
@@ -92,31 +107,29 @@ class AsyncClient:
         Responses do it themselves when they are closed.
         """
         request = pb.ReleaseTensorsRequest(leases=leases)
-        return int((await self._call(self._stub.ReleaseTensors, request, 10.0)).released)
+        return int((await self._call("ReleaseTensors", request, 10.0)).released)
 
     async def renew_leases(self, leases: Sequence[pb.Lease], seconds: float | None = None) -> float:
         """Prolongs leases to `seconds` from now and returns when they end, in Unix time."""
         request = pb.RenewLeasesRequest(leases=leases)
         if seconds is not None:
             request.lease_time.FromNanoseconds(int(seconds * 1e9))
-        answer = await self._call(self._stub.RenewLeases, request, None)
+        answer = await self._call("RenewLeases", request, None)
         return float(answer.expires.ToNanoseconds() / 1e9)
 
     async def count_tokens(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
         """The same without tensors; nothing is decoded."""
         message = pb.CountTokensRequest(request=request)
-        return read_response((await self._call(self._stub.CountTokens, message, timeout)).response)
+        return read_response((await self._call("CountTokens", message, timeout)).response)
 
     async def get_model(self, name: str = "") -> pb.Model:
         """One served model."""
-        answer: pb.GetModelResponse = await self._call(
-            self._stub.GetModel, pb.GetModelRequest(name=name), None
-        )
+        answer: pb.GetModelResponse = await self._call("GetModel", pb.GetModelRequest(name=name), None)
         return answer.model
 
     async def list_models(self) -> tuple[pb.Model, ...]:
         """All served models."""
-        return tuple((await self._call(self._stub.ListModels, pb.ListModelsRequest(), None)).models)
+        return tuple((await self._call("ListModels", pb.ListModelsRequest(), None)).models)
 
     async def close(self) -> None:
         """Gives back the leases of closed responses and ends the connection."""
@@ -132,13 +145,14 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
-    async def _call(self, method: Any, message: Any, timeout: float | None) -> Any:
-        check_size(message, self._max_message_bytes)
+    async def _call(self, method: str, message: Any, timeout: float | None) -> Any:
+        data = message.SerializeToString()
+        check_size(len(data), self._max_message_bytes)
         tries = 0
         while True:
             try:
                 limit = self._timeout if timeout is None else timeout
-                return await method(message, timeout=limit, metadata=self._metadata)
+                return await self._unary[method](data, timeout=limit, metadata=self._metadata)
             except grpc.aio.AioRpcError as error:
                 tries += 1
                 failure = typed_error(error)

@@ -31,7 +31,10 @@ class Releases:
         """Sends a lease soon; safe from any thread and after the loop is closed."""
         self._waiting.append(lease)
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._wake)
+            if _on(self._loop):  # where waking the loop would be a system call for nothing
+                self._loop.call_soon(self._wake)
+            else:
+                self._loop.call_soon_threadsafe(self._wake)
 
     def hurry(self) -> None:
         """Sends what waits at once."""
@@ -58,3 +61,11 @@ class Releases:
             with suppress(PatchloomError):
                 await self._send(some)
         self._hurry.clear()
+
+
+def _on(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the calling thread runs this loop."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

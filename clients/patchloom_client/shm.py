@@ -39,14 +39,14 @@ def map_segment(handle: pb.TensorHandle, directory: Path = DIRECTORY) -> mmap.mm
     match = _NAME.fullmatch(handle.shared_memory.name)
     if match is None or match[1] != handle.server_instance or handle.offset < _HEADER_BYTES:
         raise StaleHandle("the handle is malformed; ask for the tensors again")
-    fd = _open(directory / handle.shared_memory.name)
+    fd = _open(os.path.join(directory, handle.shared_memory.name))
     try:
         return _map(fd, handle)
     finally:
         os.close(fd)  # the mapping has a duplicate, and the lock with it
 
 
-def _open(path: Path) -> int:
+def _open(path: str) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except PermissionError as error:

@@ -21,9 +21,9 @@ Bytes = npt.NDArray[np.uint8]
 Read = Callable[[pb.PreprocessResponse, Mapping[str, Bytes]], Response]
 
 
-def check_size(message: Any, most: int) -> None:
+def check_size(size: int, most: int) -> None:
     """MessageTooLarge, with both numbers, where a message does not fit the limit of the connection."""
-    if (size := message.ByteSize()) > most:
+    if size > most:
         raise errors.MessageTooLarge(
             f"the request has {size} bytes; at most {most} are allowed, raise max_message_bytes on both sides"
         )
@@ -151,7 +151,7 @@ class Stream:
 
     async def start(self, request: pb.PreprocessRequest, *, timeout: float | None = None) -> Call:
         """Sends a request, whose time runs from now. The request must not be changed before its answer."""
-        check_size(request, self._max_message_bytes)
+        check_size(request.ByteSize(), self._max_message_bytes)
         self._hurry()
         call = Call(self, next(self._ids), request)
         seconds = self._timeout if timeout is None else timeout

@@ -2,8 +2,10 @@
 
 import mmap
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
+from operator import itemgetter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -163,13 +165,11 @@ def read_response(
     a reader's view, for a rank that was handed the message. `chunks` holds the content of chunked tensors.
     Raises StaleHandle where the memory is gone, FailedPrecondition where it is another host's.
     """
-    lease = lease_of(message)
+    named = sorted(message.tensors.items(), key=itemgetter(0))
+    lease = _lease([data for _, data in named])
     segments: dict[str, mmap.mmap] = {}
     try:
-        tensors = {
-            name: _tensor(name, data, segments, chunks or {})
-            for name, data in sorted(message.tensors.items())
-        }
+        tensors = {name: _tensor(name, data, segments, chunks or {}) for name, data in named}
     except BaseException:
         if lease is not None and release is not None:
             release(lease)
@@ -184,7 +184,11 @@ def read_response(
 
 def lease_of(message: pb.PreprocessResponse) -> pb.Lease | None:
     """The lease that the handles of a response name."""
-    for data in message.tensors.values():
+    return _lease(message.tensors.values())
+
+
+def _lease(tensors: Iterable[pb.TensorData]) -> pb.Lease | None:
+    for data in tensors:
         if data.WhichOneof("payload") == "handle":
             handle = data.handle
             return pb.Lease(
@@ -213,7 +217,7 @@ def _tensor(
         content, offset = _segment(data.handle, segments), data.handle.offset
     elif payload == "chunked":
         content = chunks[name]
-    count = int(np.prod(shape, dtype=np.int64))
+    count = prod(shape)
     array: npt.NDArray[Any] = np.frombuffer(content, kind, count, offset) if count else np.empty(0, kind)
     array.setflags(write=False)
     return Tensor(name, dtype, array.reshape(shape), _expansion(data))

@@ -1,34 +1,28 @@
 """Pixels: planned items in, tensors out. Each image is decoded and resized once, however many ask for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 from patchloom_kernels.backend import Backend
 from patchloom_kernels.cpu.resize import resize_patchify
-from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece
+from patchloom_kernels.layout import Job, Parity
 from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 
 from patchloom_service.budget import ByteBudget
 from patchloom_service.buffers import Allocator, BufferPool
 from patchloom_service.config import Config
 from patchloom_service.errors import InvalidArgument, PatchloomError
+from patchloom_service.forms import Form, Place, Targets, form_of, places_by_source
 from patchloom_service.intake import MediaWork
 from patchloom_service.media.decode import decode, warm_up
-from patchloom_service.models.base import (
-    MediaPlan,
-    ModelSpec,
-    PixelTensor,
-    ReferenceProcessor,
-    TensorLayout,
-    TensorPiece,
-)
+from patchloom_service.models.base import ModelSpec, ReferenceProcessor, TensorLayout
 from patchloom_service.pictures import (
     PictureCache,
     Pictures,
@@ -38,9 +32,9 @@ from patchloom_service.pictures import (
     resized_images,
     resized_key,
 )
-from patchloom_service.result import Expansion, Tensor
+from patchloom_service.result import Tensor
 from patchloom_service.served import PixelSettings
-from patchloom_service.types import Encoding
+from patchloom_service.types import Encoding, Modality
 from patchloom_service.workers import Workers
 
 if TYPE_CHECKING:
@@ -97,73 +91,81 @@ class PixelEngine:
 
         Pixels are written to memory of `allocator`, without one to memory of the pool.
         """
-        counted: set[str] = set()  # content keys that were decoded for this request
+        drawer = _Drawer(self._cache, settings, fingerprint, namespace)
         async with self._budget.hold(_cost(works, settings)):
-            pictures: Sequence[Pictures] = ()
             if spec.reference is not None:
-                pictures = await self._all_pictures(works, settings, fingerprint, namespace, counted)
-            write: Write = partial(self._write, works, settings, fingerprint, namespace, counted)
-            if self._device is not None and spec.reference is None:
-                on_device = await self._sources(works, settings, namespace)
-                counted.update(on_device.fresh)
-                write = partial(self._write_on_device, on_device, settings, fingerprint, namespace)
-            tensors, layout, buffers = await self._lay_out(spec, settings, works, pictures, write, allocator)
-        misses = len(counted)
-        return PixelOutcome(tensors, layout, misses, len(works) - misses, misses, tuple(buffers))
+                pictures = await self._all_pictures(works, drawer)
+                tensors, buffers = await self._by_reference(
+                    spec.reference, settings, works, pictures, allocator
+                )
+                layout = spec.layout([work.plan for work in works])
+                return _outcome(works, drawer, tensors, layout, buffers if allocator is None else ())
+            sources = None if self._device is None else await self._sources(works, settings, namespace)
+            form = form_of(spec, settings, [work.plan for work in works])
+            buffers = await self._take(form.sizes, allocator)
+            targets = form.targets(buffers)
+            if sources is None:
+                await self._write(works, drawer, form, targets)
+            else:
+                drawer.counted.update(sources.fresh)
+                await self._write_on_device(sources, drawer, form, targets)
+        return _outcome(
+            works, drawer, form.tensors(targets), form.written, buffers if allocator is None else ()
+        )
 
-    async def _all_pictures(
+    def compute_here(
         self,
-        works: Sequence[MediaWork],
+        work: MediaWork,
+        spec: ModelSpec,
         settings: PixelSettings,
         fingerprint: str,
         namespace: str,
-        counted: set[str],
-    ) -> list[Pictures]:
+        allocator: Allocator | None = None,
+    ) -> PixelOutcome | None:
+        """As `compute`, for one image and wholly on the calling thread, which is to be one of the decoders.
+
+        None where that cannot be: another thread or a device has to have a part in it, or bytes to be
+        waited for.
+        """
+        if self._device is not None or spec.reference is not None or work.item.modality is not Modality.IMAGE:
+            return None
+        cost = _cost([work], settings)
+        if not self._budget.try_take(cost):
+            return None
+        try:
+            drawer = _Drawer(self._cache, settings, fingerprint, namespace)
+            form = form_of(spec, settings, [work.plan])
+            buffers = self._pooled(form.sizes) if allocator is None else allocator.take(form.sizes)
+            targets = form.targets(buffers)
+            for places in places_by_source(targets).values():
+                drawing = _Drawing(places, form.applied, form.dtype)
+                pictures, drawn = drawer.known(work), False
+                if pictures is None:
+                    pictures, drawn = drawer.pictures(work, drawing)
+                if not drawn:
+                    drawing.lay_out(pictures)
+        finally:
+            self._budget.give(cost)
+        return _outcome(
+            [work], drawer, form.tensors(targets), form.written, buffers if allocator is None else ()
+        )
+
+    async def _all_pictures(self, works: Sequence[MediaWork], drawer: "_Drawer") -> list[Pictures]:
         """What the cache or the decoder has of each work."""
         async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(self._pictures(work, settings, fingerprint, namespace, counted, None))
-                for work in works
-            ]
+            tasks = [group.create_task(self._pictures(work, drawer, None)) for work in works]
         return [task.result()[0] for task in tasks]
 
     async def _pictures(
-        self,
-        work: MediaWork,
-        settings: PixelSettings,
-        fingerprint: str,
-        namespace: str,
-        counted: set[str],
-        drawing: "_Drawing | None",
+        self, work: MediaWork, drawer: "_Drawer", drawing: "_Drawing | None"
     ) -> tuple[Pictures, bool]:
-        """The resized images of a work, and whether making them drew the patches on the way."""
-        known = work.pictures or self._cache.peek(namespace, work.key)
-        if known is not None:
-            return known, False
-        drawn = False
-
-        def compute() -> Pictures:
-            nonlocal drawn
-            counted.add(work.key)
-            source, pieces = _decoded(work, settings), [placed.piece for placed in work.plan.pieces]
-            parity = Parity(settings.parity)
-            kept = kept_images(pieces) if drawing is not None else None
-            if drawing is None or kept is None:
-                return Pictures(
-                    work.plan, fingerprint, resized_images(resize_patchify, source, pieces, parity)
-                )
-            drawing.draw(source, parity, kept)
-            drawn = True
-            return Pictures(work.plan, fingerprint, kept)
-
-        def compute_once() -> Pictures:
-            try:
-                return self._cache.get_or_compute(namespace, work.key, compute)
-            except PatchloomError as error:
-                raise error.at(work.item.path) from error
-
-        pictures = await self._workers.decode(compute_once)
-        return pictures, drawn
+        """See `_Drawer.pictures`."""
+        known = drawer.known(work)
+        return (
+            (known, False)
+            if known is not None
+            else await self._workers.decode(drawer.pictures, work, drawing)
+        )
 
     async def _sources(
         self, works: Sequence[MediaWork], settings: PixelSettings, namespace: str
@@ -189,43 +191,6 @@ class PixelEngine:
         except PatchloomError as error:
             raise error.at(work.item.path) from error
 
-    async def _lay_out(
-        self,
-        spec: ModelSpec,
-        settings: PixelSettings,
-        works: Sequence[MediaWork],
-        pictures: Sequence[Pictures],
-        write: "Write",
-        allocator: Allocator | None,
-    ) -> tuple[dict[str, Tensor], TensorLayout, Sequence[npt.NDArray[np.uint8]]]:
-        plans = [work.plan for work in works]
-        layout = spec.layout(plans)
-        if spec.reference is not None:
-            tensors, buffers = await self._by_reference(spec.reference, settings, works, pictures, allocator)
-            return tensors, layout, buffers
-        levels = settings.encoding is Encoding.UINT8
-        written = spec.layout([_single(plan) for plan in plans]) if levels else layout
-        table = spec.table(Parity(settings.parity))
-        dtype = Dtype.UINT8 if levels else Dtype(settings.dtype)
-        sizes = [_nbytes(tensor, dtype) for tensor in written.pixels]
-        buffers = await self._take(sizes, allocator)
-        flats = [buffer[:size].view(dtype.numpy) for size, buffer in zip(sizes, buffers, strict=True)]
-        for tensor, flat in zip(written.pixels, flats, strict=True):
-            if tensor.fill is not None:
-                flat[:] = 0 if levels else table.to(dtype)[0, tensor.fill]
-        await write(list(zip(written.pixels, flats, strict=True)), None if levels else table, dtype)
-        tensors = {}
-        for full, tensor, flat in zip(layout.pixels, written.pixels, flats, strict=True):
-            expansion = _expansion(full, Dtype(settings.dtype)) if levels else None
-            tensors[full.name] = Tensor(dtype.value, flat.reshape(tensor.shape), expansion)
-            if levels:
-                tensors[f"{full.name}.table"] = Tensor("float32", table.values)
-                if (content := _content(tensor)) is not None:
-                    tensors[f"{full.name}.content"] = Tensor("int64", content)
-        for name, constant in layout.constants.items():
-            tensors[name] = Tensor(constant.dtype.name, constant)
-        return tensors, written if levels else layout, buffers if allocator is None else ()
-
     async def _by_reference(
         self,
         reference: ReferenceProcessor,
@@ -248,65 +213,54 @@ class PixelEngine:
             flat = buffer[:size].view(tensor.array.dtype)
             flat[:] = tensor.array.reshape(-1)
             tensors[name] = replace(tensor, array=flat.reshape(tensor.array.shape))
-        return tensors, buffers if allocator is None else ()
+        return tensors, buffers
 
     async def _take(
         self, sizes: Sequence[int], allocator: Allocator | None
     ) -> Sequence[npt.NDArray[np.uint8]]:
         if allocator is None:
-            return [self.buffers.take(size) for size in sizes]
+            return self._pooled(sizes)
         taken = allocator.take_now(sizes)
         return await asyncio.to_thread(allocator.take, sizes) if taken is None else taken
 
+    def _pooled(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]]:
+        return [self.buffers.take(size) for size in sizes]
+
     async def _write(
-        self,
-        works: Sequence[MediaWork],
-        settings: PixelSettings,
-        fingerprint: str,
-        namespace: str,
-        counted: set[str],
-        targets: "Targets",
-        table: NormalizeTable | None,
-        dtype: Dtype,
+        self, works: Sequence[MediaWork], drawer: "_Drawer", form: Form, targets: Targets
     ) -> None:
         """Patches of every work: on the way of resizing where that is due, else from resized images."""
 
         async def write_one(work: MediaWork, drawing: _Drawing) -> None:
-            pictures, drawn = await self._pictures(work, settings, fingerprint, namespace, counted, drawing)
+            pictures, drawn = await self._pictures(work, drawer, drawing)
             if not drawn:
                 await self._workers.kernel(drawing.lay_out, pictures)
 
         async with asyncio.TaskGroup() as group:
-            for index, places in _by_source(targets).items():
-                group.create_task(write_one(works[index], _Drawing(places, table, dtype)))
+            for index, places in places_by_source(targets).items():
+                group.create_task(write_one(works[index], _Drawing(places, form.applied, form.dtype)))
 
     async def _write_on_device(
-        self,
-        sources: "_Sources",
-        settings: PixelSettings,
-        fingerprint: str,
-        namespace: str,
-        targets: "Targets",
-        table: NormalizeTable | None,
-        dtype: Dtype,
+        self, sources: "_Sources", drawer: "_Drawer", form: Form, targets: Targets
     ) -> None:
         """All images of a request to the batch former at once, and their patches to their places."""
         from patchloom_service.device import DeviceImage
 
         assert self._device is not None
-        placed = _by_source(targets)
+        settings = drawer.settings
+        placed = places_by_source(targets)
         images = []
         for index, places in placed.items():
             work = sources.works[index]
             images.append(
                 DeviceImage(
-                    identity=(namespace, work.key),
+                    identity=(drawer.namespace, work.key),
                     source=sources.by_key[work.key],
                     read_again=partial(_decoded, work, settings),
                     background=settings.background,
                     pieces=tuple(job.piece for _, job in places),
-                    table=table,
-                    dtype=dtype,
+                    table=form.applied,
+                    dtype=form.dtype,
                     parity=Parity(settings.parity),
                 )
             )
@@ -314,14 +268,16 @@ class PixelEngine:
         async with asyncio.TaskGroup() as group:
             for (index, places), image in zip(placed.items(), images, strict=True):
                 work = sources.works[index]
-                group.create_task(self._place(work, fingerprint, namespace, places, image.result))
+                group.create_task(
+                    self._place(work, drawer.fingerprint, drawer.namespace, places, image.result)
+                )
 
     async def _place(
         self,
         work: MediaWork,
         fingerprint: str,
         namespace: str,
-        places: "Sequence[_Place]",
+        places: Sequence[Place],
         result: "Future[Drawn]",
     ) -> None:
         try:
@@ -342,16 +298,48 @@ class _Sources:
     fresh: frozenset[str]
 
 
-_Place: TypeAlias = tuple[npt.NDArray[Any], Job]
-Targets: TypeAlias = Sequence[tuple[PixelTensor, npt.NDArray[Any]]]
-Write: TypeAlias = Callable[[Targets, NormalizeTable | None, Dtype], Awaitable[None]]
+@dataclass(frozen=True, slots=True)
+class _Drawer:
+    """Makes the pictures of one request, on any thread; `counted` has the content keys that it decoded."""
+
+    cache: PictureCache
+    settings: PixelSettings
+    fingerprint: str
+    namespace: str
+    counted: set[str] = field(default_factory=set)
+
+    def known(self, work: MediaWork) -> Pictures | None:
+        """What there is already of a work."""
+        return work.pictures or self.cache.peek(self.namespace, work.key)
+
+    def pictures(self, work: MediaWork, drawing: "_Drawing | None") -> tuple[Pictures, bool]:
+        """The resized images of a work, and whether making them drew the patches on the way."""
+        drawn = False
+
+        def compute() -> Pictures:
+            nonlocal drawn
+            self.counted.add(work.key)
+            source, pieces = _decoded(work, self.settings), [placed.piece for placed in work.plan.pieces]
+            parity = Parity(self.settings.parity)
+            kept = kept_images(pieces) if drawing is not None else None
+            if drawing is None or kept is None:
+                images = resized_images(resize_patchify, source, pieces, parity)
+                return Pictures(work.plan, self.fingerprint, images)
+            drawing.draw(source, parity, kept)
+            drawn = True
+            return Pictures(work.plan, self.fingerprint, kept)
+
+        try:
+            return self.cache.get_or_compute(self.namespace, work.key, compute), drawn
+        except PatchloomError as error:
+            raise error.at(work.item.path) from error
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
     """Where the patches of one item go, and how they are written, on the calling thread."""
 
-    places: "Sequence[_Place]"
+    places: Sequence[Place]
     table: NormalizeTable | None
     dtype: Dtype
 
@@ -389,7 +377,7 @@ def _decoded(work: MediaWork, settings: PixelSettings) -> Pixels:
     return decode(work.data, work.header, settings.background)
 
 
-def _scatter(places: Sequence[_Place], patches: Sequence[npt.NDArray[Any]]) -> None:
+def _scatter(places: Sequence[Place], patches: Sequence[npt.NDArray[Any]]) -> None:
     """Copies the values of pieces to where their jobs want them."""
     for (flat, job), values in zip(places, patches, strict=True):
         layout, strides = job.piece.layout, job.strides
@@ -419,18 +407,6 @@ def _laid_out(jobs: Sequence[Job]) -> list[Job]:
     ]
 
 
-def _nbytes(tensor: PixelTensor, dtype: Dtype) -> int:
-    return int(np.prod(tensor.shape, dtype=np.int64)) * dtype.numpy.itemsize
-
-
-def _by_source(targets: Targets) -> dict[int, list[_Place]]:
-    grouped: dict[int, list[_Place]] = {}
-    for tensor, flat in targets:
-        for job in tensor.jobs:
-            grouped.setdefault(job.source, []).append((flat, job))
-    return grouped
-
-
 def _cost(works: Sequence[MediaWork], settings: PixelSettings) -> int:
     """Bytes in work: the decoded pixels of one image after the other at worst all, and the patches."""
     width = 1 if settings.encoding is Encoding.UINT8 else Dtype(settings.dtype).numpy.itemsize
@@ -444,42 +420,12 @@ def _cost(works: Sequence[MediaWork], settings: PixelSettings) -> int:
     return total
 
 
-def _single(plan: MediaPlan) -> MediaPlan:
-    """The plan without temporal copies."""
-    return replace(
-        plan,
-        pieces=tuple(
-            TensorPiece(p.tensor, replace(p.piece, layout=replace(p.piece.layout, temporal=1)))
-            for p in plan.pieces
-        ),
-    )
-
-
-def _expansion(full: PixelTensor, dtype: Dtype) -> Expansion:
-    layout: PatchLayout = full.jobs[0].piece.layout
-    return Expansion(dtype.value, full.shape, layout.columns, layout.patch, layout.merge, layout.temporal)
-
-
-def _content(tensor: PixelTensor) -> npt.NDArray[np.int64] | None:
-    """Where padding is no level: per piece [start, canvas h, w, content top, left, h, w], else None.
-
-    Padding of a piece that is itself a level counts as content.
-    """
-    pieces = [(job.start, job.piece) for job in tensor.jobs]
-    if tensor.fill is None and all(_covered(piece) or max(piece.pad) < 256 for _, piece in pieces):
-        return None
-    rows = [(start, *piece.canvas, *_rectangle(piece)) for start, piece in pieces]
-    return np.array(rows, np.int64).reshape(-1, 7)
-
-
-def _rectangle(piece: Piece) -> tuple[int, int, int, int]:
-    """(top, left, height, width) of the part of the canvas that holds levels."""
-    return (*piece.offset, *piece.target) if max(piece.pad) > 255 else (0, 0, *piece.canvas)
-
-
-def _covered(piece: Piece) -> bool:
-    """Whether the content covers the whole canvas."""
-    return all(
-        offset <= 0 and offset + target >= canvas
-        for offset, target, canvas in zip(piece.offset, piece.target, piece.canvas, strict=True)
-    )
+def _outcome(
+    works: Sequence[MediaWork],
+    drawer: _Drawer,
+    tensors: Mapping[str, Tensor],
+    layout: TensorLayout,
+    buffers: Sequence[npt.NDArray[np.uint8]],
+) -> PixelOutcome:
+    misses = len(drawer.counted)
+    return PixelOutcome(tensors, layout, misses, len(works) - misses, misses, tuple(buffers))

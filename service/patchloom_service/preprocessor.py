@@ -1,10 +1,11 @@
 """The pipeline of a request: normalize, harvest, probe, plan, render, expand, and only then pixels."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from patchloom_kernels.backend import Backend
 from patchloom_kernels.normalize import Dtype
@@ -39,10 +40,13 @@ from patchloom_service.types import (
     OutputOptions,
     Prompt,
     Request,
+    TextPart,
     TokenPrompt,
     Warning,
 )
 from patchloom_service.workers import Workers, new_request
+
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -77,6 +81,15 @@ class Prepared:
     watch: Stopwatch
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A request some of whose items are still to be fetched."""
+
+    conversation: Conversation | None
+    items: tuple[MediaItem, ...]
+    watch: Stopwatch
+
+
 class Preprocessor:
     """Turns requests into results. One instance serves many requests at a time; `close` ends it."""
 
@@ -101,8 +114,8 @@ class Preprocessor:
     async def preprocess(self, request: Request, allocator: Allocator | None = None) -> Result:
         """The whole answer, its pixels in memory of `allocator`."""
         with self.admitted():
-            prepared = await self.prepare(request)
-            return await self.pixels(prepared, allocator)
+            prepared, result = await self.begin(request, allocator, lambda result: result)
+            return await self.pixels(prepared, allocator) if result is None else result
 
     @property
     def buffers(self) -> BufferPool:
@@ -133,6 +146,33 @@ class Preprocessor:
 
     async def prepare(self, request: Request) -> Prepared:
         """Ids, ranges and planned work of a request."""
+        begin, finish = self._steps(request)
+        begun = await self._workers.render(begin)
+        return begun if isinstance(begun, Prepared) else await self._fetched(begun, finish)
+
+    async def begin(
+        self, request: Request, allocator: Allocator | None, then: Callable[[Result], _T]
+    ) -> tuple[Prepared, _T | None]:
+        """As `prepare`, and for a short request of one image all the rest on the same thread: see `then`.
+
+        Two hand-overs fewer, and the image of one request is decoded while the next is rendered. `then` gets
+        the result as `pixels` gives it, on the worker's thread; what it returns is returned. None where
+        `pixels` is still to be called.
+        """
+        if not _is_lone_image(request):
+            return await self.prepare(request), None
+        begin, finish = self._steps(request)
+
+        def whole() -> tuple[Prepared | _Begun, _T | None]:
+            begun = begin()
+            result = self._pixels_here(begun, allocator) if isinstance(begun, Prepared) else None
+            return begun, None if result is None else then(result)
+
+        begun, done = await self._workers.decode(whole)
+        return (begun, done) if isinstance(begun, Prepared) else (await self._fetched(begun, finish), None)
+
+    def _steps(self, request: Request) -> "tuple[Callable[[], Prepared | _Begun], Callable[..., Prepared]]":
+        """The text work of a request: up to what has to be fetched, and from there."""
         model = self.model(request.model)
         settings = model.pixel_settings(request.output, self._defaults)
         fingerprints = model.fingerprints(settings)
@@ -140,17 +180,19 @@ class Preprocessor:
         watch = Stopwatch()
         finish = partial(self._prepare, request, model, settings, fingerprints, watch)
 
-        def begin() -> Prepared | tuple[Conversation | None, tuple[MediaItem, ...]]:
+        def begin() -> Prepared | _Begun:
             with watch.stage("normalize"):
                 conversation, items = self._normalize(request)
-            return (conversation, items) if self._intake.remote(items) else finish(conversation, items, {})
+            if self._intake.remote(items):
+                return _Begun(conversation, items, watch)
+            return finish(conversation, items, {})
 
-        begun = await self._workers.render(begin)
-        if isinstance(begun, Prepared):
-            return begun
-        with watch.stage("fetch"):
-            fetched = await self._intake.fetch(begun[1])
-        return await self._workers.render(finish, *begun, fetched)
+        return begin, finish
+
+    async def _fetched(self, begun: "_Begun", finish: Callable[..., Prepared]) -> Prepared:
+        with begun.watch.stage("fetch"):
+            fetched = await self._intake.fetch(begun.items)
+        return await self._workers.render(finish, begun.conversation, begun.items, fetched)
 
     def model(self, name: str) -> ServedModel:
         """The served model of a name; "" means the only one."""
@@ -246,15 +288,32 @@ class Preprocessor:
                 sent, spec, prepared.settings, fingerprint, namespace, allocator
             )
             outcome = clips.join(pictures, sent)
+        return self._with_pixels(prepared, outcome)
+
+    def _pixels_here(self, prepared: Prepared, allocator: Allocator | None) -> Result | None:
+        """As `pixels` on this thread, for a single image that is to be sent; None for anything else."""
+        if len(prepared.works) != 1 or prepared.works[0].key in prepared.request.output.known_content_keys:
+            return None
+        with prepared.watch.stage("pixels"):
+            outcome = self._engine.compute_here(
+                prepared.works[0],
+                prepared.model.spec,
+                prepared.settings,
+                prepared.fingerprints.pixels,
+                prepared.request.namespace,
+                allocator,
+            )
+        return None if outcome is None else self._with_pixels(prepared, outcome)
+
+    def _with_pixels(self, prepared: Prepared, outcome: PixelOutcome) -> Result:
         result = self.tokens(prepared)
         counters = replace(
             result.counters, decodes=outcome.decodes, cache_hits=outcome.hits, cache_misses=outcome.misses
         )
-        tensors = {**outcome.tensors, **_positions(prepared)}
         return replace(
             result,
             items=_bound(prepared, outcome),
-            tensors=tensors,
+            tensors={**outcome.tensors, **_positions(prepared)},
             counters=counters,
             buffers=outcome.buffers,
         )
@@ -287,6 +346,32 @@ class Preprocessor:
         """Ends the worker pools."""
         self._engine.close()
         self._workers.close()
+
+
+_SHORT_MESSAGES = 32
+_SHORT_TEXT = 1 << 16  # characters, or token ids
+
+
+def _is_lone_image(request: Request) -> bool:
+    """Whether a request is one image with so little text that a thread for images may do all of it."""
+    if isinstance(request.prompt, TokenPrompt):
+        return len(request.prompt.media) == 1 and len(request.prompt.ids) <= _SHORT_TEXT
+    messages = request.prompt.messages
+    if request.prompt.tools or len(messages) > _SHORT_MESSAGES:
+        return False
+    images = length = 0
+    for message in messages:
+        if message.tool_calls or len(message.content) > _SHORT_MESSAGES:
+            return False
+        length += len(message.reasoning)
+        for part in message.content:
+            if isinstance(part, TextPart):
+                length += len(part.text)
+            elif isinstance(part, ImagePart):
+                images += 1
+            else:
+                return False
+    return images == 1 and length <= _SHORT_TEXT
 
 
 def _check_fingerprint(request: Request, actual: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -250,18 +251,24 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
     async def _preprocess(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         parsed = await self._read(request)
         delivery = self._transports.delivery(parsed.output, parsed.namespace, _owner(context))
+        shared = parsed.output.transport is Transport.SHARED_MEMORY
         sent = False
         try:
             with self._preprocessor.admitted():
-                prepared = await self._preprocessor.prepare(parsed)
+                if shared:
+                    written = partial(_written, delivery)
+                    prepared, done = await self._preprocessor.begin(parsed, delivery, written)
+                else:
+                    prepared, done = await self._preprocessor.prepare(parsed), None
                 if parsed.output.transport is Transport.INLINE:
                     await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
-                result = await self._preprocessor.pixels(prepared, delivery)
+                result, response = done or (await self._preprocessor.pixels(prepared, delivery), None)
             self._count_stages(result)
-            delivery.commit()
-            if delivery.fell_back:
-                await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
-            response = await self._serialize(result, delivery)
+            if response is None:
+                delivery.commit()
+                if delivery.fell_back:
+                    await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
+                response = await self._serialize(result, delivery)
             sent = True
         finally:
             delivery.close(sent)
@@ -315,6 +322,14 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self._metrics.add("patchloom_requests_total", method=method, code=status_code(error).name)
         await context.abort_with_status(rpc_status.to_status(rich_status(error)))
         raise AssertionError("abort never returns")
+
+
+def _written(delivery: Delivery, result: Result) -> tuple[Result, bytes | None]:
+    """The result with its response; without one where tensors fell back to it and have to wait for room."""
+    if delivery.fell_back:
+        return result, None
+    delivery.commit()
+    return result, serialize_response(result, delivery.handle)
 
 
 def _parsed(data: bytes) -> pb.PreprocessRequest:

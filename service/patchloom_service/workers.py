@@ -8,8 +8,8 @@ import heapq
 import itertools
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
+from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from patchloom_service.config import Config
@@ -43,15 +43,15 @@ class Workers:
 
     async def render(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Runs text work: normalize, probe, render, tokenize, expand."""
-        return await asyncio.wrap_future(self._render.submit(lambda: function(*args, **kwargs)))
+        return await self._render.submit(lambda: function(*args, **kwargs))
 
     async def decode(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """Runs the decoding and resizing of one image."""
-        return await asyncio.wrap_future(self._decode.submit(lambda: function(*args, **kwargs)))
+        """Runs the decoding and resizing of one image, and what is to be done on the same thread."""
+        return await self._decode.submit(lambda: function(*args, **kwargs))
 
     async def kernel(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Runs a kernel that writes to an output."""
-        return await asyncio.wrap_future(self._kernel.submit(lambda: function(*args, **kwargs)))
+        return await self._kernel.submit(lambda: function(*args, **kwargs))
 
     def close(self) -> None:
         """Ends the pools."""
@@ -68,39 +68,77 @@ class FairPool:
 
     def __init__(self, name: str, threads: int) -> None:
         self._name = name
-        self._pool = ThreadPoolExecutor(threads, name)
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._waiting: list[tuple[int, int, Future[Any], Callable[[], Any]]] = []
+        self._waiting: list[_Work] = []
         self._turn = 0
+        # One token for each piece that waits. Unlike a condition, a queue's wait makes no lock of its own.
+        self._tokens: SimpleQueue[bool] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}_{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
 
-    def submit(self, function: Callable[[], _T]) -> "Future[_T]":
-        """The result to come. Runs for the request of the current context."""
-        future: Future[_T] = Future()
+    def submit(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
+        """The result to come, on the running event loop. Runs for the request of the current context."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
         turns = _request.get() or _Turns()
         with self._lock:
             turn = max(self._turn, turns.last.get(self._name, 0)) + 1
             turns.last[self._name] = turn
-            heapq.heappush(self._waiting, (turn, next(self._numbers), future, function))
-        self._pool.submit(self._run_next)
+            heapq.heappush(self._waiting, (turn, next(self._numbers), loop, future, function))
+        self._tokens.put(True)
         return future
 
     def close(self) -> None:
         """Cancels what waits, then waits for what runs."""
         with self._lock:
-            for _, _, future, _ in self._waiting:
-                future.cancel()
-        self._pool.shutdown(wait=True)
+            waiting, self._waiting = self._waiting, []
+        for _, _, loop, future, _ in waiting:
+            _tell(loop, future.cancel)
+        for _ in self._threads:
+            self._tokens.put(False)
+        for thread in self._threads:
+            thread.join()
 
-    def _run_next(self) -> None:
-        with self._lock:
-            turn, _, future, function = heapq.heappop(self._waiting)
-            self._turn = max(self._turn, turn - 1)
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            result = function()
-        except BaseException as error:  # noqa: BLE001 - it belongs to who waits
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+    def _run(self) -> None:
+        while self._tokens.get():
+            with self._lock:
+                if not self._waiting:  # closed meanwhile
+                    continue
+                turn, _, loop, future, function = heapq.heappop(self._waiting)
+                self._turn = max(self._turn, turn - 1)
+            if not future.cancelled():
+                _tell(loop, _settle, future, *_outcome(function))
+            del loop, future, function  # or they would live until the next piece
+
+
+_Work = tuple[int, int, asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+
+
+def _outcome(function: Callable[[], _T]) -> tuple[_T | None, BaseException | None]:
+    try:
+        return function(), None
+    except BaseException as error:  # noqa: BLE001 - it belongs to who waits
+        return None, error
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *args: Any) -> None:
+    """Calls on the loop, if it still runs."""
+    try:
+        loop.call_soon_threadsafe(call, *args)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise

@@ -1,4 +1,6 @@
 import asyncio
+import time
+from contextlib import suppress
 
 import pytest
 from patchloom_service.budget import ByteBudget
@@ -72,3 +74,40 @@ async def test_a_waiter_cancelled_in_the_moment_of_its_turn_gives_the_memory_bac
 async def _enter(budget, size):
     async with budget.hold(size):
         pass
+
+
+async def test_taking_at_once_never_waits_and_never_passes_who_waits_too_often():
+    budget = ByteBudget(10, max_overtakes=2)
+    assert budget.try_take(6)
+    assert not budget.try_take(5)
+    large = asyncio.create_task(_enter(budget, 10))
+    await asyncio.sleep(0)
+    for _ in range(2):
+        assert budget.try_take(1)
+        budget.give(1)
+    assert not budget.try_take(1)
+    budget.give(6)
+    await large
+    assert budget.try_take(10)
+
+
+async def test_bytes_given_on_other_threads_reach_who_waits_and_none_are_lost():
+    budget, done = ByteBudget(8), []
+
+    def work():
+        for _ in range(300):
+            while not budget.try_take(3):
+                time.sleep(0)
+            budget.give(3)
+
+    async def wait(index):
+        for turn in range(20):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.0005 if turn % 3 == index % 3 else 10), budget.hold(4):
+                    await asyncio.sleep(0)
+        done.append(index)
+
+    threads = [asyncio.to_thread(work) for _ in range(3)]
+    await asyncio.gather(*threads, *(wait(index) for index in range(6)))
+    assert sorted(done) == list(range(6))
+    assert budget.try_take(8)

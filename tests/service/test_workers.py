@@ -37,7 +37,7 @@ async def test_a_small_request_is_not_stuck_behind_a_large_one(pool):
     small = await asyncio.create_task(submit(pool, order, "small", 1))
     gate.open()
     for future in large + small:
-        await asyncio.wrap_future(future)
+        await future
     assert order == ["large0", "small0", "large1", "large2", "large3"]
 
 
@@ -48,20 +48,20 @@ async def test_requests_take_turns_and_the_order_within_each_is_kept(pool):
         futures += await asyncio.create_task(submit(pool, order, name, 2))
     gate.open()
     for future in futures:
-        await asyncio.wrap_future(future)
+        await future
     assert order == ["a0", "b0", "c0", "a1", "b1", "c1"]
 
 
 async def test_a_request_that_comes_late_does_not_get_the_turns_that_it_missed(pool):
     order = []
     for future in await asyncio.create_task(submit(pool, order, "early", 5)):
-        await asyncio.wrap_future(future)
+        await future
     gate = Gate(pool)
     first = await asyncio.create_task(submit(pool, order, "first", 3))
     second = await asyncio.create_task(submit(pool, order, "second", 3))
     gate.open()
     for future in first + second:
-        await asyncio.wrap_future(future)
+        await future
     assert order[5:] == ["first0", "second0", "first1", "second1", "first2", "second2"]
 
 
@@ -70,17 +70,17 @@ async def test_cancelled_work_is_never_begun_and_leaves_its_place(pool):
     gone = await asyncio.create_task(submit(pool, order, "gone", 3))
     kept = await asyncio.create_task(submit(pool, order, "kept", 1))
     for future in gone:
-        asyncio.wrap_future(future).cancel()
+        future.cancel()
     await asyncio.sleep(0)
     gate.open()
-    await asyncio.wrap_future(kept[0])
+    await kept[0]
     assert order == ["kept0"]
 
 
 async def test_an_error_reaches_who_waits_and_the_thread_goes_on(pool):
     with pytest.raises(ZeroDivisionError):
-        await asyncio.wrap_future(pool.submit(lambda: 1 // 0))
-    assert await asyncio.wrap_future(pool.submit(lambda: 7)) == 7
+        await pool.submit(lambda: 1 // 0)
+    assert await pool.submit(lambda: 7) == 7
 
 
 async def test_closing_cancels_what_waits():

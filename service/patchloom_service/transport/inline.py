@@ -13,15 +13,12 @@ from patchloom_service.transport.leases import Handle
 class InlineDelivery:
     """The tensors of one response in pooled memory."""
 
-    def __init__(self, pool: BufferPool) -> None:
+    def __init__(self, pool: BufferPool, fell_back: bool = False) -> None:
+        self.fell_back = fell_back
+        """Whether another transport was asked for."""
         self._pool = pool
         self._buffers: list[npt.NDArray[np.uint8]] = []
         self._complete = False
-
-    @property
-    def fell_back(self) -> bool:
-        """Never: inline is what others fall back to."""
-        return False
 
     def take(self, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]]:
         """One buffer a tensor."""

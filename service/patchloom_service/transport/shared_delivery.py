@@ -1,5 +1,6 @@
 """One response over shared memory: a segment for its pixels, a lease once it is complete."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ _ALIGN = 256
 class SharedDelivery:
     """The pixels of one response in a segment of `arena`; small tensors stay in the message.
 
-    Where the arena is full, `fallback` takes over, or OutOfMemory is raised if it is None.
+    Where the arena is full, `fallback` takes over, or OutOfMemory is raised if it is None. `close` may be
+    called while another thread still takes or commits.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class SharedDelivery:
         self._seconds = seconds
         self._segment: Segment | None = None
         self._lease: Lease | None = None
+        self._lock = threading.Lock()
         self._closed = False
         self._fell_back = False
 
@@ -68,12 +71,13 @@ class SharedDelivery:
         return None if segment is None else self._parts(segment, sizes)
 
     def _parts(self, segment: Segment, sizes: Sequence[int]) -> Sequence[npt.NDArray[np.uint8]]:
-        self._segment = segment
-        if self._closed:  # the request ended while its memory was made
-            self._arena.drop(segment)
-            raise OutOfMemory("the request is over")
-        assert segment.data is not None
         data = segment.data
+        with self._lock:
+            self._segment = segment
+            if self._closed:  # the request ended while its memory was made
+                self._arena.drop(segment)
+                raise OutOfMemory("the request is over")
+        assert data is not None
         return [data[start : start + size] for start, size in zip(_starts(sizes), sizes, strict=False)]
 
     def commit(self) -> None:
@@ -83,11 +87,14 @@ class SharedDelivery:
                 self._fallback.commit()
             return
         segment = self._segment
-        backing = SegmentBacking(self._arena, segment)
-        self._lease = self._leases.grant(
-            backing, segment.generation, self._namespace, self._owner, self._seconds
-        )
-        self._arena.publish(segment, self._lease.key.lease_id)
+        with self._lock:
+            if self._closed:  # by whoever no longer waits for the response
+                raise OutOfMemory("the request is over")
+            backing = SegmentBacking(self._arena, segment)
+            self._lease = self._leases.grant(
+                backing, segment.generation, self._namespace, self._owner, self._seconds
+            )
+            self._arena.publish(segment, self._lease.key.lease_id)
 
     def handle(self, array: npt.NDArray[Any]) -> Handle | None:
         """Where `array` is in the segment, None for an array elsewhere."""
@@ -105,13 +112,13 @@ class SharedDelivery:
         A segment that was not committed is dropped and not reused: a kernel of the request may still
         write to it.
         """
-        self._closed = True
         if self._fallback is not None:
             self._fallback.close(sent)
-        if self._lease is None:
-            if self._segment is not None:
+        with self._lock:
+            self._closed = True
+            if self._lease is None and self._segment is not None:
                 self._arena.drop(self._segment)
-        elif not sent:
+        if self._lease is not None and not sent:
             self._leases.revoke(self._lease.key)
 
 

@@ -8,7 +8,6 @@ own, by which the next instance tells leftovers from a living neighbour's segmen
 """
 
 import fcntl
-import mmap
 import os
 import re
 import secrets
@@ -20,11 +19,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from patchloom_service.errors import OutOfMemory
+from patchloom_service.transport.huge_pages import allocate
 
 DIRECTORY = Path("/dev/shm")
 HEADER_BYTES = 4096
@@ -46,7 +47,7 @@ class Segment:
     fd: int
     capacity: int
     data: npt.NDArray[np.uint8] | None
-    memory: mmap.mmap | None
+    memory: Any  # all of the file, None with `data`
     namespace: str
     generation: int = 0
     since: float = 0.0  # idle or cooling since, monotonic
@@ -196,8 +197,7 @@ class Arena:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             os.fchmod(fd, self._mode)
-            os.posix_fallocate(fd, 0, size)
-            memory = mmap.mmap(fd, size)
+            memory = allocate(fd, size)
         except OSError as error:
             self._unlink(name)
             os.close(fd)

@@ -82,7 +82,7 @@ class Transports:
                 )
 
     def _shared(self, namespace: str, owner: Owner | None, seconds: float | None) -> Delivery:
-        fallback = InlineDelivery(self._pool) if self._inline_fallback else None
+        fallback = InlineDelivery(self._pool, fell_back=True) if self._inline_fallback else None
         if self._arena is None:
             if fallback is None:
                 raise OutOfMemory("this server has no shared memory; use inline", "output.transport")

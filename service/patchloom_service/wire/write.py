@@ -4,10 +4,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from patchloom_proto import preprocess_pb2 as pb
 
-from patchloom_service.models.base import Grid, GridKind
+from patchloom_service.models.base import Grid, GridKind, IdArray
 from patchloom_service.result import BoundItem, Counters, Result, Tensor
 from patchloom_service.served import ServedModel
 from patchloom_service.transport.leases import Handle
@@ -59,6 +60,12 @@ def write_response(
 
     `fell_back` adds the warning that they did not take the transport that was asked for.
     """
+    response = _without_ids(result, carry, fell_back)
+    response.token_ids.extend(result.ids.tolist())
+    return response
+
+
+def _without_ids(result: Result, carry: Carry, fell_back: bool) -> pb.PreprocessResponse:
     response = pb.PreprocessResponse(
         model=result.model,
         fingerprint=result.fingerprint,
@@ -72,7 +79,6 @@ def write_response(
         shards=[pb.Shard(items=shard.items, patches=shard.patches) for shard in result.shards],
         messages=[write_message(message) for message in result.messages],
     )
-    response.token_ids.extend(result.ids.tolist())
     if result.token_types is not None:
         response.token_types.name = result.token_types_name
         response.token_types.values = result.token_types.tobytes()
@@ -89,16 +95,28 @@ def serialize_response(
     The content of large tensors is copied once, into the result; a message in between would hold it too.
     """
     apart: list[tuple[str, Tensor]] = []
-    response = write_response(result, carry_handles(find, carry_apart(apart)), fell_back)
+    response = _without_ids(result, carry_handles(find, carry_apart(apart)), fell_back)
     parts: list[Bytes] = []
     for name, tensor in apart:
         parts += [_head_of(name, response.tensors[name], tensor.array.nbytes), tensor.array]
         del response.tensors[name]
-    return join([response.SerializeToString(), *parts])
+    message = response.SerializeToString() + _packed_ids(result.ids)
+    return join([message, *parts]) if parts else message
 
 
+_IDS_FIELD = pb.PreprocessResponse.DESCRIPTOR.fields_by_name["token_ids"].number
 _TENSORS_FIELD = pb.PreprocessResponse.DESCRIPTOR.fields_by_name["tensors"].number
 _INLINE_FIELD = pb.TensorData.DESCRIPTOR.fields_by_name["inline"].number
+
+
+def _packed_ids(ids: IdArray) -> bytes:
+    """The field `token_ids`, packed varints. Media repeat one thousands of times: it is encoded once."""
+    starts = np.flatnonzero(np.diff(ids, prepend=-1))
+    if len(starts) > len(ids) // 16:
+        return pb.PreprocessResponse(token_ids=ids.tolist()).SerializeToString()
+    counts, values = np.diff(starts, append=len(ids)).tolist(), ids[starts].tolist()
+    packed = b"".join([_varint(value) * count for value, count in zip(values, counts, strict=True)])
+    return _length_delimited(_IDS_FIELD, len(packed)) + packed
 
 
 def _head_of(name: str, data: pb.TensorData, size: int) -> bytes:

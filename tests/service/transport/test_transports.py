@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 
 import grpc
 import numpy as np
@@ -17,6 +18,8 @@ from patchloom_client.errors import (
 from patchloom_client.tensors import read_response
 from patchloom_proto import preprocess_pb2 as pb
 from patchloom_proto import preprocess_pb2_grpc as rpc
+from patchloom_service import batching, servicer
+from patchloom_service.config import Config
 
 from tests.support.servers import ROOT, png, request, running
 
@@ -174,7 +177,7 @@ async def test_a_cancelled_request_never_lends_the_memory_that_a_kernel_may_stil
             await write(*arguments)
 
         monkeypatch.setattr(engine, "_write", slow)
-        task = asyncio.create_task(client.preprocess(request(png(1), options=SHARED)))
+        task = asyncio.create_task(client.preprocess(request(png(1), png(4), options=SHARED)))
         await started.wait()
         names = segments(server)
         task.cancel()
@@ -184,6 +187,38 @@ async def test_a_cancelled_request_never_lends_the_memory_that_a_kernel_may_stil
             name = response.message.tensors["pixel_values"].handle.shared_memory.name
             assert name not in names
             assert len(segments(server)) == 2
+
+
+async def test_a_thread_that_goes_on_after_its_request_was_cancelled_lends_nothing(monkeypatch):
+    async with running() as (server, client):
+        started, go_on, over = threading.Event(), threading.Event(), threading.Event()
+        decoded = batching._decoded
+
+        def slow(*arguments):
+            started.set()
+            go_on.wait(60)
+            return decoded(*arguments)
+
+        def written(delivery, result):
+            try:
+                return finish(delivery, result)
+            finally:
+                over.set()
+
+        finish = servicer._written
+        monkeypatch.setattr(batching, "_decoded", slow)
+        monkeypatch.setattr(servicer, "_written", written)
+        task = asyncio.create_task(client.preprocess(request(png(1), options=SHARED)))
+        await asyncio.to_thread(started.wait, 60)
+        names = segments(server)
+        task.cancel()
+        await until(lambda: server.preprocessor._active == 0)
+        go_on.set()
+        await asyncio.to_thread(over.wait, 60)
+        assert (len(server.transports.leases), server.transports.leases.granted) == (0, 0)
+        with await client.preprocess(request(png(2), options=SHARED)) as response:
+            assert response.message.tensors["pixel_values"].handle.shared_memory.name not in names
+        await until(lambda: server.preprocessor._engine._budget._free == Config().max_inflight_bytes)
 
 
 async def test_a_full_arena_is_resource_exhausted_where_configured():
