@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 from patchloom_kernels.backend import Backend
-from patchloom_kernels.cpu.resize import resize_patchify
+from patchloom_kernels.cpu.resize import Assist, resize_patchify
 from patchloom_kernels.layout import Job, Parity
 from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 
@@ -91,7 +91,7 @@ class PixelEngine:
 
         Pixels are written to memory of `allocator`, without one to memory of the pool.
         """
-        drawer = _Drawer(self._cache, settings, fingerprint, namespace)
+        drawer = _Drawer(self._cache, self._workers.assist_decoder, settings, fingerprint, namespace)
         async with self._budget.hold(_cost(works, settings)):
             if spec.reference is not None:
                 pictures = await self._all_pictures(works, drawer)
@@ -133,7 +133,7 @@ class PixelEngine:
         if not self._budget.try_take(cost):
             return None
         try:
-            drawer = _Drawer(self._cache, settings, fingerprint, namespace)
+            drawer = _Drawer(self._cache, self._workers.assist_decoder, settings, fingerprint, namespace)
             form = form_of(spec, settings, [work.plan])
             buffers = self._pooled(form.sizes) if allocator is None else allocator.take(form.sizes)
             targets = form.targets(buffers)
@@ -303,6 +303,7 @@ class _Drawer:
     """Makes the pictures of one request, on any thread; `counted` has the content keys that it decoded."""
 
     cache: PictureCache
+    assist: Assist
     settings: PixelSettings
     fingerprint: str
     namespace: str
@@ -325,7 +326,7 @@ class _Drawer:
             if drawing is None or kept is None:
                 images = resized_images(resize_patchify, source, pieces, parity)
                 return Pictures(work.plan, self.fingerprint, images)
-            drawing.draw(source, parity, kept)
+            drawing.draw(source, parity, kept, self.assist)
             drawn = True
             return Pictures(work.plan, self.fingerprint, kept)
 
@@ -343,12 +344,12 @@ class _Drawing:
     table: NormalizeTable | None
     dtype: Dtype
 
-    def draw(self, source: Pixels, parity: Parity, kept: Mapping[Resized, Pixels]) -> None:
+    def draw(self, source: Pixels, parity: Parity, kept: Mapping[Resized, Pixels], assist: Assist) -> None:
         """Patches from the decoded image, leaving the resized images in `kept`."""
         for flat, jobs in self._by_flat():
             keep = [kept[resized_key(job.piece)] for job in jobs]
             own = [replace(job, source=0) for job in jobs]
-            resize_patchify([source], own, self.table, flat, self.dtype, parity, keep)
+            resize_patchify([source], own, self.table, flat, self.dtype, parity, keep, assist)
 
     def lay_out(self, pictures: Pictures) -> None:
         """Patches from the resized images."""

@@ -7,8 +7,10 @@ import asyncio
 import heapq
 import itertools
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -53,6 +55,10 @@ class Workers:
         """Runs a kernel that writes to an output."""
         return await self._kernel.submit(lambda: function(*args, **kwargs))
 
+    def assist_decoder(self, function: Callable[[], object]) -> Callable[[], object] | None:
+        """Has a decoding thread that is idle help the calling one: see FairPool.assist."""
+        return self._decode.assist(function)
+
     def close(self) -> None:
         """Ends the pools."""
         for pool in (self._render, self._decode, self._kernel):
@@ -70,8 +76,11 @@ class FairPool:
         self._name = name
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._waiting: list[_Work] = []
+        self._waiting: list[_Piece] = []
+        self._assists: deque[_Assist] = deque()
         self._turn = 0
+        self._busy = 0
+        self._closed = False
         # One token for each piece that waits. Unlike a condition, a queue's wait makes no lock of its own.
         self._tokens: SimpleQueue[bool] = SimpleQueue()
         self._threads = [
@@ -93,9 +102,24 @@ class FairPool:
         self._tokens.put(True)
         return future
 
+    def assist(self, function: Callable[[], object]) -> Callable[[], object] | None:
+        """Begins a call on an idle thread and returns what waits for its end; None where all have work.
+
+        For work of the pool that can be shared. What the call raises, the wait raises.
+        """
+        with self._lock:
+            idle = len(self._threads) - self._busy - len(self._assists)
+            if self._closed or self._waiting or idle <= 0:
+                return None
+            assist = _Assist(function)
+            self._assists.append(assist)
+            self._tokens.put(True)
+        return assist.wait
+
     def close(self) -> None:
         """Cancels what waits, then waits for what runs."""
         with self._lock:
+            self._closed = True
             waiting, self._waiting = self._waiting, []
         for _, _, loop, future, _ in waiting:
             _tell(loop, future.cancel)
@@ -107,16 +131,52 @@ class FairPool:
     def _run(self) -> None:
         while self._tokens.get():
             with self._lock:
-                if not self._waiting:  # closed meanwhile
-                    continue
-                turn, _, loop, future, function = heapq.heappop(self._waiting)
-                self._turn = max(self._turn, turn - 1)
-            if not future.cancelled():
-                _tell(loop, _settle, future, *_outcome(function))
-            del loop, future, function  # or they would live until the next piece
+                begin = self._next()
+                self._busy += 1
+            begin()
+            del begin  # or its work would live until the next
+            with self._lock:
+                self._busy -= 1
+
+    def _next(self) -> Callable[[], object]:
+        """What is due, under the lock."""
+        if self._assists:
+            return self._assists.popleft().run
+        if not self._waiting:  # it was cancelled by `close`
+            return lambda: None
+        work = heapq.heappop(self._waiting)
+        self._turn = max(self._turn, work[0] - 1)
+        return partial(_work, *work[2:])
 
 
-_Work = tuple[int, int, asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+class _Assist:
+    """A call that another thread makes."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Makes it."""
+        _, self._error = _outcome(self._function)
+        self._over.set()
+
+    def wait(self) -> None:
+        """Waits for its end and raises what it raised."""
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+
+
+_Piece = tuple[int, int, asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+
+
+def _work(
+    loop: asyncio.AbstractEventLoop, future: "asyncio.Future[Any]", function: Callable[[], Any]
+) -> None:
+    if not future.cancelled():
+        _tell(loop, _settle, future, *_outcome(function))
 
 
 def _outcome(function: Callable[[], _T]) -> tuple[_T | None, BaseException | None]:

@@ -1,7 +1,10 @@
 """Resizes between guard pages: a read or write beside a buffer ends the process with a signal."""
 
+from collections.abc import Callable
+
 import numpy as np
 from guard_pages import guarded
+from patchloom_kernels.cpu import resize
 from patchloom_kernels.cpu.resize import resize_patchify
 from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece, Resample
 from patchloom_kernels.normalize import Dtype, NormalizeFormula, NormalizeTable
@@ -10,8 +13,15 @@ PIECES = 150
 TABLE = NormalizeTable.build(NormalizeFormula.HF_TORCHVISION, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4])
 
 
+def other_half_first(work: Callable[[], object]) -> Callable[[], None]:
+    """All that an assisting thread may have done before the calling one begins."""
+    work()
+    return lambda: None
+
+
 def main() -> None:
     """Pieces of many shapes, drawn with a fixed seed."""
+    resize._LARGE = 0
     rng = np.random.default_rng(0)
     for number in range(PIECES):
         source_size, target = (tuple(int(v) for v in rng.integers(1, 90, 2)) for _ in range(2))
@@ -36,7 +46,9 @@ def main() -> None:
             out = guarded((piece.rows * layout.row_size(),), dtype.numpy, end)
             table = None if dtype is Dtype.UINT8 else TABLE
             parity = list(Parity)[number % 3]
-            resize_patchify([source], [Job.contiguous(0, piece, 0)], table, out, dtype, parity, keep)
+            job = Job.contiguous(0, piece, 0)
+            resize_patchify([source], [job], table, out, dtype, parity, keep)
+            resize_patchify([source], [job], table, out, dtype, parity, keep, other_half_first)
     print(f"{PIECES} pieces")
 
 

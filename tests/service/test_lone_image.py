@@ -26,6 +26,7 @@ from patchloom_service.types import (
     TokenPrompt,
     ToolCall,
 )
+from patchloom_service.workers import FairPool
 
 from tests.support.servers import png, request, running
 
@@ -186,3 +187,25 @@ def _request(*content, role=Role.USER, messages=1, tools=(), **fields):
 )
 def test_a_lone_image_is_one_image_and_a_short_text(made, lone):
     assert preprocessor._is_lone_image(made) is lone
+
+
+@pytest.mark.parametrize("images", [1, 2])
+async def test_an_idle_decoder_takes_half_of_a_large_image_and_no_pixel_changes(images, monkeypatch):
+    answers, given = [], []
+    assist = FairPool.assist
+
+    def counting(pool, function):
+        wait = assist(pool, function)
+        given.append(wait is not None)
+        return wait
+
+    monkeypatch.setattr(FairPool, "assist", counting)
+    asked = request(*(png(seed, 450, 700) for seed in range(images)), options=SHARED | {"dtype": "float32"})
+    for threads in (1, 2, 4):
+        given.clear()
+        async with running(decode_threads=threads, pixel_cache_bytes=0) as (_, client):
+            for _ in range(3):
+                with await client.preprocess(asked) as response:
+                    answers.append(comparable(response))
+        assert not any(given) if threads == 1 else threads == images or any(given)
+    assert all(answer == answers[0] for answer in answers)

@@ -97,3 +97,76 @@ async def test_closing_cancels_what_waits():
     await first
     with pytest.raises(asyncio.CancelledError):
         await second
+
+
+@pytest.fixture
+def pair():
+    pool = FairPool("test", 2)
+    yield pool
+    pool.close()
+
+
+async def test_an_idle_thread_assists_one_that_works(pair):
+    def work():
+        names = [threading.current_thread().name]
+        wait = pair.assist(lambda: names.append(threading.current_thread().name))
+        assert wait is not None
+        wait()
+        return names
+
+    first, second = await pair.submit(work)
+    assert first != second
+
+
+async def test_nobody_assists_where_all_threads_have_work(pair):
+    gate = Gate(pair)
+    assert await pair.submit(lambda: pair.assist(lambda: None)) is None
+    gate.open()
+    await gate.first
+
+
+async def test_nobody_assists_where_work_waits(pool, pair):
+    assert await pool.submit(lambda: pool.assist(lambda: None)) is None  # its only thread is the caller
+    gates = [Gate(pair), Gate(pair)]
+    waiting = pair.submit(lambda: 1)
+    assert pair.assist(lambda: None) is None
+    for gate in gates:
+        gate.open()
+    assert await waiting == 1
+
+
+async def test_threads_assist_once_each_and_are_free_again_afterwards(pair):
+    def work():
+        release = threading.Event()
+        wait = pair.assist(release.wait)
+        others = pair.assist(lambda: None)
+        release.set()
+        wait()
+        return others
+
+    for _ in range(3):
+        assert await pair.submit(work) is None
+
+
+async def test_a_fault_of_the_assisting_thread_reaches_the_wait(pair):
+    with pytest.raises(ZeroDivisionError):
+        await pair.submit(lambda: pair.assist(lambda: 1 // 0)())
+    assert await asyncio.gather(pair.submit(lambda: 1), pair.submit(lambda: 2)) == [1, 2]
+
+
+async def test_closing_waits_for_an_assisted_call_and_nobody_assists_afterwards(pair):
+    asked, go_on, helped = threading.Event(), threading.Event(), []
+
+    def work():
+        asked.set()
+        go_on.wait(10)
+        return pair.assist(lambda: helped.append(1))
+
+    first = asyncio.ensure_future(pair.submit(work))
+    await asyncio.to_thread(asked.wait, 10)
+    closing = asyncio.create_task(asyncio.to_thread(pair.close))
+    while not pair._closed:
+        await asyncio.sleep(0.005)
+    go_on.set()
+    await closing
+    assert (await first, helped) == (None, [])

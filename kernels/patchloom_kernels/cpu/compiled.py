@@ -759,6 +759,7 @@ def run_job(
     values: Values,
     pad: Any,
     windows: Any,  # int64 [windows, 2]: first canvas row, rows of each patch
+    part: Any,  # (first window, end window): the rest is somebody else's
     patches: Any,  # int64 [windows, patches, 3] as in Place
     width: int,  # of a patch
     copies: int,
@@ -778,7 +779,11 @@ def run_job(
     by_table = values.kind == LOOKUP or width < EIGHT or strides[4] != 1
     size = 4 * (right - left)
     done: Any = np.int64(0)
-    for index in range(windows.shape[0]):
+    if part[0] > 0 and bottom > top:  # the ring begins where the first row of this part needs it
+        done += min(max(windows[part[0], 0] - top, 0), bottom - top - 1)
+        done = np.int64(vertical.first[done]) if mode == COLUMNS_FIRST else done
+        done = done // ROWS * ROWS
+    for index in range(part[0], part[1]):
         at, end = windows[index, 0], windows[index + 1, 0] if index + 1 < windows.shape[0] else canvas[0]
         place = Place(patches[index], windows[index, 1], width, copies, strides)
         pitch: Any = 4 * canvas[1]

@@ -1,8 +1,8 @@
 """Resize and patchify of one image after the other in compiled code: the CPU twin of the kernels."""
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -34,7 +34,11 @@ from patchloom_kernels.filters import SHIFT, axis_table, vertical_first
 from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample, Strides
 from patchloom_kernels.normalize import Dtype, NormalizeTable
 
+Assist: TypeAlias = Callable[[Callable[[], object]], Callable[[], object] | None]
+"""Begins a call on another thread and returns what waits for its end, or None where no thread is free."""
+
 _NOTHING = np.empty(0, np.uint8)
+_LARGE = 1 << 20  # bytes written by a job that is worth a second thread
 
 
 def resize_patchify(
@@ -45,13 +49,15 @@ def resize_patchify(
     dtype: Dtype,
     parity: Parity,
     keep: Sequence[NDArray[np.uint8]] = (),
+    assist: Assist | None = None,
 ) -> None:
     """Write every job's patches into the flat `out` [elements] of `dtype.numpy`.
 
     The same bytes as `reference.resize_patchify`. Runs on the calling thread without the GIL; sources
     whose rows are whole pixels of three or four bytes are read where they are, others are copied.
     `keep` has one array uint8 [h, w, 4] per job, or none at all, for the resized image itself with an
-    arbitrary fourth byte; the canvas of such a job shows the whole image.
+    arbitrary fourth byte; the canvas of such a job shows the whole image. `assist` is asked for another
+    thread for half of a large job.
     """
     if out.ndim != 1 or not out.flags.carray or out.dtype != dtype.numpy:
         raise ValueError(f"out must be flat, contiguous, writable and {dtype.numpy}, got {out.dtype}")
@@ -60,7 +66,7 @@ def resize_patchify(
     for index, job in enumerate(jobs):
         _check(job, sources[job.source].shape, len(out))
         kept = _kept(keep[index], job.piece, index) if keep else _NOTHING
-        _run(sources[job.source], job, values, words, parity, kept)
+        _run(sources[job.source], job, values, words, parity, kept, assist)
 
 
 def _kept(keep: NDArray[np.uint8], piece: Piece, index: int) -> NDArray[np.uint8]:
@@ -148,6 +154,7 @@ def _run(
     out: NDArray[Any],
     parity: Parity,
     kept: NDArray[np.uint8],
+    assist: Assist | None = None,
 ) -> None:
     piece, strides = job.piece, job.strides
     (seen_rows, rows), (seen_columns, columns) = (_window(piece, axis, parity) for axis in (0, 1))
@@ -155,25 +162,37 @@ def _run(
     rows_held, windows, patches = _windows(piece, job.start, strides)
     used, mode = _used(source, rows, columns), _mode(piece, columns, parity)
     rows, columns = _from_zero(rows), _from_zero(columns)
-    run_job(
-        mode,
-        used,
-        rows,
-        columns,
-        np.array([*seen_rows, *seen_columns], np.int64),
-        (int(piece.canvas[0]), int(piece.canvas[1])),
-        values,
-        np.array(piece.pad, np.int64),
-        windows,
-        patches,
-        int(piece.layout.patch[1]),
-        int(piece.layout.temporal),
-        np.array(steps, np.int64),
-        _scratch(mode, used, rows, columns),
-        np.empty(4 * rows_held * piece.canvas[1], np.uint8),
-        kept,
-        out,
-    )
+
+    def run(first: int, end: int) -> None:
+        run_job(
+            mode,
+            used,
+            rows,
+            columns,
+            np.array([*seen_rows, *seen_columns], np.int64),
+            (int(piece.canvas[0]), int(piece.canvas[1])),
+            values,
+            np.array(piece.pad, np.int64),
+            windows,
+            (first, end),
+            patches,
+            int(piece.layout.patch[1]),
+            int(piece.layout.temporal),
+            np.array(steps, np.int64),
+            _scratch(mode, used, rows, columns),
+            np.empty(4 * rows_held * piece.canvas[1], np.uint8),
+            kept,
+            out,
+        )
+
+    count, half = len(windows), len(windows) // 2
+    large = half and piece.rows * piece.layout.row_size() * out.itemsize >= _LARGE
+    wait = assist(partial(run, half, count)) if large and assist is not None else None
+    try:
+        run(0, count if wait is None else half)
+    finally:  # the other thread writes to the same memory
+        if wait is not None:
+            wait()
 
 
 def _scratch(mode: int, source: Source, rows: Axis, columns: Axis) -> Scratch:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from patchloom_kernels import reference
+from patchloom_kernels.cpu import resize
 from patchloom_kernels.cpu.resize import resize_patchify
 from patchloom_kernels.layout import Job, Parity, PatchLayout, Piece, Resample
 from patchloom_kernels.normalize import Dtype
@@ -15,9 +16,9 @@ def piece(target, canvas=None, offset=(0, 0)):
     return Piece((45, 70), target, canvas or target, LAYOUT, Resample.BICUBIC, offset)
 
 
-def run(made, keep, parity):
+def run(made, keep, parity, assist=None):
     out = np.full(made.rows * LAYOUT.row_size(), 7, np.uint8)
-    resize_patchify([SOURCE], [Job.contiguous(0, made, 0)], None, out, Dtype.UINT8, parity, keep)
+    resize_patchify([SOURCE], [Job.contiguous(0, made, 0)], None, out, Dtype.UINT8, parity, keep, assist)
     return out
 
 
@@ -37,6 +38,19 @@ def test_the_kept_image_is_the_resized_one_and_the_patches_do_not_change(made, p
     assert np.array_equal(run(made, [kept], parity), run(made, (), parity))
     expected = reference.resize(SOURCE, made.target, made.resample, parity)
     assert np.array_equal(kept[..., :3], expected)
+
+
+def test_two_threads_keep_the_whole_image(monkeypatch):
+    monkeypatch.setattr(resize, "_LARGE", 0)
+    made = piece((64, 96))
+    kept = np.full((*made.target, 4), 7, np.uint8)
+
+    def assist(work):
+        work()
+        return lambda: None
+
+    assert np.array_equal(run(made, [kept], Parity.ATEN_U8, assist), run(made, (), Parity.ATEN_U8))
+    assert np.array_equal(kept[..., :3], reference.resize(SOURCE, made.target, made.resample, Parity.ATEN_U8))
 
 
 @pytest.mark.parametrize(

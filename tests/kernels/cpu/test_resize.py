@@ -1,5 +1,6 @@
 """The compiled CPU path writes the bytes of the reference."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patchloom_kernels import reference
+from patchloom_kernels.cpu import resize
 from patchloom_kernels.cpu.resize import resize_patchify
 from patchloom_kernels.layout import PAD_ENTRY, Job, Parity, PatchLayout, Piece, Resample, Strides
 from patchloom_kernels.normalize import Dtype, NormalizeFormula, NormalizeTable
@@ -30,6 +32,20 @@ def assert_same(sources: list[np.ndarray], jobs: list[Job], size: int, dtype: Dt
     reference.resize_patchify(sources, jobs, table, expected, dtype, parity)
     resize_patchify(sources, jobs, table, got, dtype, parity)
     assert np.array_equal(got.view(np.uint8), expected.view(np.uint8))
+    got[:] = 77
+    resize_patchify(sources, jobs, table, got, dtype, parity, assist=other_half_first)
+    assert np.array_equal(got.view(np.uint8), expected.view(np.uint8))
+
+
+def other_half_first(work):
+    """All that an assisting thread may have done before the calling one begins."""
+    work()
+    return lambda: None
+
+
+@pytest.fixture(autouse=True)
+def every_job_is_large(monkeypatch):
+    monkeypatch.setattr(resize, "_LARGE", 0)
 
 
 def contiguous(pieces: list[Piece]) -> tuple[list[Job], int]:
@@ -174,3 +190,64 @@ def test_a_table_of_another_number_of_channels_is_refused() -> None:
     job, out = Job.contiguous(0, piece, 0), np.zeros(48, np.float32)
     with pytest.raises(ValueError, match="the table must have 3 channels, got 1"):
         resize_patchify([noise(4, 4, 3)], [job], table, out, Dtype.FLOAT32, Parity.ATEN_U8)
+
+
+def assisting(log, fail=False):
+    """Another thread's half, and what was waited for."""
+
+    def assist(work):
+        def call():
+            if fail:
+                raise MemoryError("of the other thread")
+            work()
+
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(call)
+
+        def wait():
+            log.append("waited")
+            future.result()
+
+        return wait
+
+    return assist
+
+
+def large_job():
+    piece = Piece((90, 120), (84, 112), (84, 112), QWEN)
+    return noise(90, 120, 3), Job.contiguous(0, piece, 0), piece.rows * QWEN.row_size()
+
+
+def test_another_thread_is_asked_once_for_half_of_a_large_job_and_waited_for(monkeypatch):
+    source, job, size = large_job()
+    out, whole, log = np.zeros(size, np.float32), np.zeros(size, np.float32), []
+    resize_patchify([source], [job], TABLE, whole, Dtype.FLOAT32, Parity.ATEN_U8)
+    resize_patchify([source], [job], TABLE, out, Dtype.FLOAT32, Parity.ATEN_U8, assist=assisting(log))
+    assert log == ["waited"]
+    assert out.tobytes() == whole.tobytes()
+    monkeypatch.setattr(resize, "_LARGE", out.nbytes + 1)
+    resize_patchify([source], [job], TABLE, out, Dtype.FLOAT32, Parity.ATEN_U8, assist=assisting(log))
+    assert log == ["waited"]
+
+
+def test_where_no_thread_is_free_the_calling_one_does_all():
+    source, job, size = large_job()
+    out, whole = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
+    resize_patchify([source], [job], None, whole, Dtype.UINT8, Parity.ATEN_U8)
+    resize_patchify([source], [job], None, out, Dtype.UINT8, Parity.ATEN_U8, assist=lambda work: None)
+    assert out.tobytes() == whole.tobytes()
+
+
+def test_a_fault_of_the_other_thread_is_raised_by_the_calling_one():
+    source, job, size = large_job()
+    with pytest.raises(MemoryError, match="other thread"):
+        resize_patchify(
+            [source],
+            [job],
+            None,
+            np.zeros(size, np.uint8),
+            Dtype.UINT8,
+            Parity.ATEN_U8,
+            (),
+            assisting([], True),
+        )
