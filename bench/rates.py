@@ -19,15 +19,17 @@ from bench.table import Row
 from bench.workloads import encode, photo, request_of
 
 _LEAST = 1 / 1.10
-_CONCURRENCY = (1, 8, 32)
+_LOADS = ((1, 1), (8, 1), (32, 1), (1, 4), (8, 4))  # (concurrent requests, images in each)
 _TRANSPORTS = ("shared_memory", "inline")
+_SHM_BYTES = 6 << 30  # so that no answer falls back to inline
+_PROMISED = ("shared_memory", 8, 4)
 Call = Callable[[pb.PreprocessRequest], Awaitable[None]]
 
 
 def run(model_dir: Path, repeats: int) -> list[Row]:
     """A row per transport and concurrency; the promised ratio is that of shared memory at 8."""
     images = [encode(photo(1080, 1920, seed), "JPEG") for seed in range(8)]
-    flags = ("--pixel-cache-bytes", "0")
+    flags = ("--pixel-cache-bytes", "0", "--shm-bytes", str(_SHM_BYTES))
     with pipeline(model_dir, pixel_cache_bytes=0) as preprocessor, serving(model_dir, *flags) as served:
         return asyncio.run(_rows(served.address, preprocessor, images, repeats))
 
@@ -36,18 +38,23 @@ async def _rows(address: str, preprocessor: Preprocessor, images: Sequence[bytes
     rows = []
     async with AsyncClient(address) as client:
         remote, local = _remote(client), _local(preprocessor)
-        for concurrency in _CONCURRENCY:
-            requests = [request_of([images[i % len(images)]]) for i in range(concurrency)]
-            rounds = {name: (remote, [_over(name, r) for r in requests]) for name in _TRANSPORTS}
+        for concurrency, each in _LOADS:
+            requests = [
+                request_of([images[(i + j) % len(images)] for j in range(each)]) for i in range(concurrency)
+            ]
+            transports = _TRANSPORTS[: 1 if each > 1 else 2]
+            rounds = {name: (remote, [_over(name, r) for r in requests]) for name in transports}
             rounds["local"] = local, requests
             times: dict[str, list[float]] = {name: [] for name in rounds}
             for _ in range(repeats + 1):
                 for name, (call, messages) in rounds.items():
                     times[name].append(await _round(call, messages))
-            for name in _TRANSPORTS:
-                least = _LEAST if (name, concurrency) == ("shared_memory", 8) else None
-                what = f"{concurrency} concurrent over {name} vs in process"
-                rows.append(Row(what, times[name][1:], times["local"][1:], least))
+            for name in transports:
+                least = _LEAST if (name, concurrency, each) == _PROMISED else None
+                load = f"{concurrency} x {each} images" if each > 1 else f"{concurrency} x 1 image"
+                rows.append(
+                    Row(f"{load} over {name} vs in process", times[name][1:], times["local"][1:], least)
+                )
     return rows
 
 

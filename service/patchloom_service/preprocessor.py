@@ -155,13 +155,16 @@ class Preprocessor:
     ) -> tuple[Prepared, _T | None]:
         """As `prepare`, and for a short request of one image all the rest on the same thread: see `then`.
 
-        Two hand-overs fewer, and the image of one request is decoded while the next is rendered. `then` gets
-        the result as `pixels` gives it, on the worker's thread; what it returns is returned. None where
-        `pixels` is still to be called.
+        Short requests of images are prepared by the threads that decode, so that the images of one are
+        decoded before all the others are rendered. `then` gets the result as `pixels` gives it, on the
+        worker's thread; what it returns is returned. None where `pixels` is still to be called.
         """
-        if not _is_lone_image(request):
-            return await self.prepare(request), None
+        images = _short_images(request)
         begin, finish = self._steps(request)
+        if images != 1:
+            prepare = self._workers.lead if images else self._workers.render
+            begun = await prepare(begin)
+            return begun if isinstance(begun, Prepared) else await self._fetched(begun, finish), None
 
         def whole() -> tuple[Prepared | _Begun, _T | None]:
             begun = begin()
@@ -352,17 +355,17 @@ _SHORT_MESSAGES = 32
 _SHORT_TEXT = 1 << 16  # characters, or token ids
 
 
-def _is_lone_image(request: Request) -> bool:
-    """Whether a request is one image with so little text that a thread for images may do all of it."""
+def _short_images(request: Request) -> int:
+    """The images of a request with so little text that a thread for images may do it too, else 0."""
     if isinstance(request.prompt, TokenPrompt):
-        return len(request.prompt.media) == 1 and len(request.prompt.ids) <= _SHORT_TEXT
+        return len(request.prompt.media) if len(request.prompt.ids) <= _SHORT_TEXT else 0
     messages = request.prompt.messages
     if request.prompt.tools or len(messages) > _SHORT_MESSAGES:
-        return False
+        return 0
     images = length = 0
     for message in messages:
         if message.tool_calls or len(message.content) > _SHORT_MESSAGES:
-            return False
+            return 0
         length += len(message.reasoning)
         for part in message.content:
             if isinstance(part, TextPart):
@@ -370,8 +373,8 @@ def _is_lone_image(request: Request) -> bool:
             elif isinstance(part, ImagePart):
                 images += 1
             else:
-                return False
-    return images == 1 and length <= _SHORT_TEXT
+                return 0
+    return images if length <= _SHORT_TEXT else 0
 
 
 def _check_fingerprint(request: Request, actual: str) -> None:

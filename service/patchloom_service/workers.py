@@ -51,6 +51,10 @@ class Workers:
         """Runs the decoding and resizing of one image, and what is to be done on the same thread."""
         return await self._decode.submit(lambda: function(*args, **kwargs))
 
+    async def lead(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Runs the text work of a request of images, after the first images of those that came before."""
+        return await self._decode.submit(lambda: function(*args, **kwargs), lead=True)
+
     async def kernel(self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Runs a kernel that writes to an output."""
         return await self._kernel.submit(lambda: function(*args, **kwargs))
@@ -68,8 +72,9 @@ class Workers:
 class FairPool:
     """Threads that serve requests in turn: the n-th piece of a request waits for the n-th of the others.
 
-    A request that arrives starts at the present turn (start-time fair queueing, with equal costs). Work
-    whose future is cancelled before its turn is never begun.
+    A request that arrives starts at the present turn (start-time fair queueing, with equal costs). What leads
+    to pieces takes no turn: it runs between the first pieces of the others and their second. Work whose
+    future is cancelled before its turn is never begun.
     """
 
     def __init__(self, name: str, threads: int) -> None:
@@ -90,15 +95,16 @@ class FairPool:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, function: Callable[[], _T]) -> "asyncio.Future[_T]":
+    def submit(self, function: Callable[[], _T], lead: bool = False) -> "asyncio.Future[_T]":
         """The result to come, on the running event loop. Runs for the request of the current context."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
         turns = _request.get() or _Turns()
         with self._lock:
             turn = max(self._turn, turns.last.get(self._name, 0)) + 1
-            turns.last[self._name] = turn
-            heapq.heappush(self._waiting, (turn, next(self._numbers), loop, future, function))
+            if not lead:
+                turns.last[self._name] = turn
+            heapq.heappush(self._waiting, (turn, lead, next(self._numbers), loop, future, function))
         self._tokens.put(True)
         return future
 
@@ -121,7 +127,7 @@ class FairPool:
         with self._lock:
             self._closed = True
             waiting, self._waiting = self._waiting, []
-        for _, _, loop, future, _ in waiting:
+        for *_, loop, future, _ in waiting:
             _tell(loop, future.cancel)
         for _ in self._threads:
             self._tokens.put(False)
@@ -146,7 +152,7 @@ class FairPool:
             return lambda: None
         work = heapq.heappop(self._waiting)
         self._turn = max(self._turn, work[0] - 1)
-        return partial(_work, *work[2:])
+        return partial(_work, *work[3:])
 
 
 class _Assist:
@@ -169,7 +175,7 @@ class _Assist:
             raise self._error
 
 
-_Piece = tuple[int, int, asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
+_Piece = tuple[int, bool, int, asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[[], Any]]
 
 
 def _work(

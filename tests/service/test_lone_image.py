@@ -41,7 +41,7 @@ def apart(monkeypatch):
 
     def switch(on: bool) -> None:
         if on:
-            monkeypatch.setattr(preprocessor, "_is_lone_image", lambda request: False)
+            monkeypatch.setattr(preprocessor, "_short_images", lambda request: 0)
         else:
             monkeypatch.undo()
 
@@ -169,24 +169,24 @@ def _request(*content, role=Role.USER, messages=1, tools=(), **fields):
 
 
 @pytest.mark.parametrize(
-    ("made", "lone"),
+    ("made", "images"),
     [
-        (_request(TextPart("look"), IMAGE), True),
-        (_request(IMAGE, messages=32), True),
-        (_request(IMAGE, messages=33), False),
-        (_request(IMAGE, IMAGE), False),
-        (_request(TextPart("look")), False),
-        (_request(TextPart("a" * 70_000), IMAGE), False),
-        (_request(IMAGE, reasoning="a" * 70_000), False),
-        (_request(IMAGE, tools=({"name": "a"},)), False),
-        (_request(IMAGE, tool_calls=(ToolCall("1", "a", {}),)), False),
-        (Request("", TokenPrompt((1, 2, 3), (IMAGE,))), True),
-        (Request("", TokenPrompt((1, 2, 3), (IMAGE, IMAGE))), False),
-        (Request("", TokenPrompt((1,) * 70_000, (IMAGE,))), False),
+        (_request(TextPart("look"), IMAGE), 1),
+        (_request(IMAGE, messages=32), 1),
+        (_request(IMAGE, messages=33), 0),
+        (_request(IMAGE, IMAGE), 2),
+        (_request(TextPart("look")), 0),
+        (_request(TextPart("a" * 70_000), IMAGE), 0),
+        (_request(IMAGE, reasoning="a" * 70_000), 0),
+        (_request(IMAGE, tools=({"name": "a"},)), 0),
+        (_request(IMAGE, tool_calls=(ToolCall("1", "a", {}),)), 0),
+        (Request("", TokenPrompt((1, 2, 3), (IMAGE,))), 1),
+        (Request("", TokenPrompt((1, 2, 3), (IMAGE, IMAGE))), 2),
+        (Request("", TokenPrompt((1,) * 70_000, (IMAGE,))), 0),
     ],
 )
-def test_a_lone_image_is_one_image_and_a_short_text(made, lone):
-    assert preprocessor._is_lone_image(made) is lone
+def test_short_requests_have_few_messages_and_little_text(made, images):
+    assert preprocessor._short_images(made) == images
 
 
 @pytest.mark.parametrize("images", [1, 2])

@@ -65,6 +65,39 @@ async def test_a_request_that_comes_late_does_not_get_the_turns_that_it_missed(p
     assert order[5:] == ["first0", "second0", "first1", "second1", "first2", "second2"]
 
 
+async def test_what_leads_to_pieces_runs_between_the_first_and_the_second_of_the_others(pool):
+    order, gate = [], Gate(pool)
+
+    async def lead(name):
+        new_request()
+        return [pool.submit(lambda: order.append(f"lead {name}"), lead=True)]
+
+    futures = await asyncio.create_task(lead("late"))
+    futures += await asyncio.create_task(submit(pool, order, "a", 2))
+    futures += await asyncio.create_task(lead("later"))
+    futures += await asyncio.create_task(submit(pool, order, "b", 2))
+    gate.open()
+    await asyncio.gather(*futures)
+    assert order == ["a0", "b0", "lead late", "lead later", "a1", "b1"]
+
+
+async def test_leading_takes_no_turn(pool):
+    order, gate = [], Gate(pool)
+
+    async def one():
+        new_request()
+        return [
+            pool.submit(lambda: order.append("lead"), lead=True),
+            pool.submit(lambda: order.append("first")),
+        ]
+
+    futures = await asyncio.create_task(one())
+    futures += await asyncio.create_task(submit(pool, order, "b", 2))
+    gate.open()
+    await asyncio.gather(*futures)
+    assert order == ["first", "b0", "lead", "b1"]
+
+
 async def test_cancelled_work_is_never_begun_and_leaves_its_place(pool):
     order, gate = [], Gate(pool)
     gone = await asyncio.create_task(submit(pool, order, "gone", 3))
