@@ -147,8 +147,7 @@ class Preprocessor:
     async def prepare(self, request: Request) -> Prepared:
         """Ids, ranges and planned work of a request."""
         begin, finish = self._steps(request)
-        begun = await self._workers.render(begin)
-        return begun if isinstance(begun, Prepared) else await self._fetched(begun, finish)
+        return await self._completed(await self._workers.render(begin), finish)
 
     async def begin(
         self, request: Request, allocator: Allocator | None, then: Callable[[Result], _T]
@@ -163,8 +162,7 @@ class Preprocessor:
         begin, finish = self._steps(request)
         if images != 1:
             prepare = self._workers.lead if images else self._workers.render
-            begun = await prepare(begin)
-            return begun if isinstance(begun, Prepared) else await self._fetched(begun, finish), None
+            return await self._completed(await prepare(begin), finish), None
 
         def whole() -> tuple[Prepared | _Begun, _T | None]:
             begun = begin()
@@ -172,7 +170,7 @@ class Preprocessor:
             return begun, None if result is None else then(result)
 
         begun, done = await self._workers.decode(whole)
-        return (begun, done) if isinstance(begun, Prepared) else (await self._fetched(begun, finish), None)
+        return await self._completed(begun, finish), done
 
     def _steps(self, request: Request) -> "tuple[Callable[[], Prepared | _Begun], Callable[..., Prepared]]":
         """The text work of a request: up to what has to be fetched, and from there."""
@@ -192,7 +190,9 @@ class Preprocessor:
 
         return begin, finish
 
-    async def _fetched(self, begun: "_Begun", finish: Callable[..., Prepared]) -> Prepared:
+    async def _completed(self, begun: "Prepared | _Begun", finish: Callable[..., Prepared]) -> Prepared:
+        if isinstance(begun, Prepared):
+            return begun
         with begun.watch.stage("fetch"):
             fetched = await self._intake.fetch(begun.items)
         return await self._workers.render(finish, begun.conversation, begun.items, fetched)

@@ -96,11 +96,16 @@ class FairPool:
             thread.start()
 
     def submit(self, function: Callable[[], _T], lead: bool = False) -> "asyncio.Future[_T]":
-        """The result to come, on the running event loop. Runs for the request of the current context."""
+        """The result to come, on the running event loop. Runs for the request of the current context.
+
+        RuntimeError once the pool is closed.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
         turns = _request.get() or _Turns()
         with self._lock:
+            if self._closed:
+                raise RuntimeError(f"the pool {self._name} is closed")
             turn = max(self._turn, turns.last.get(self._name, 0)) + 1
             if not lead:
                 turns.last[self._name] = turn

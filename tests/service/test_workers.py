@@ -203,3 +203,9 @@ async def test_closing_waits_for_an_assisted_call_and_nobody_assists_afterwards(
     go_on.set()
     await closing
     assert (await first, helped) == (None, [])
+
+
+async def test_a_closed_pool_takes_nothing_and_may_be_closed_again(pair):
+    pair.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        pair.submit(lambda: 1)
