@@ -1,11 +1,12 @@
 """Concurrent requests over shared memory and inline, against the same requests in process: wall time a round.
 
-Rounds alternate between the three, so that a busy machine slows all. The pixel cache is off.
+Rounds alternate with those in process, so that a busy machine slows both. The pixel cache is off.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from patchloom_client.client import AsyncClient
@@ -24,6 +25,7 @@ _TRANSPORTS = ("shared_memory", "inline")
 _SHM_BYTES = 6 << 30  # so that no answer falls back to inline
 _PROMISED = ("shared_memory", 8, 1)
 _WARM = 2  # rounds before, in which memory is made
+_ROUNDS = {"shared_memory": 4, "inline": 1}  # for each repeat
 Call = Callable[[pb.PreprocessRequest], Awaitable[None]]
 
 
@@ -43,25 +45,24 @@ async def _rows(address: str, preprocessor: Preprocessor, images: Sequence[bytes
             requests = [
                 request_of([images[(i + j) % len(images)] for j in range(each)]) for i in range(concurrency)
             ]
-            transports = _TRANSPORTS[: 1 if each > 1 else 2]
-            rounds = {name: (remote, [_over(name, r) for r in requests]) for name in transports}
-            rounds["local"] = local, requests
-            times: dict[str, list[float]] = {name: [] for name in rounds}
-            for _ in range(repeats + _WARM):
-                for name, (call, messages) in rounds.items():
-                    times[name].append(await _round(call, messages))
-            for name in transports:
-                least = _LEAST if (name, concurrency, each) == _PROMISED else None
-                load = f"{concurrency} x {each} images" if each > 1 else f"{concurrency} x 1 image"
-                rows.append(
-                    Row(
-                        f"{load} over {name} vs in process",
-                        times[name][_WARM:],
-                        times["local"][_WARM:],
-                        least,
-                    )
+            for transport in _TRANSPORTS[: 1 if each > 1 else 2]:
+                asked = [_over(transport, request) for request in requests]
+                rounds = _ROUNDS[transport] * repeats
+                ours, theirs = await _alternating(
+                    rounds, partial(_round, remote, asked), partial(_round, local, requests)
                 )
+                least = _LEAST if (transport, concurrency, each) == _PROMISED else None
+                load = f"{concurrency} x {each} images" if each > 1 else f"{concurrency} x 1 image"
+                rows.append(Row(f"{load} over {transport} vs in process", ours, theirs, least))
     return rows
+
+
+async def _alternating(
+    rounds: int, ours: Callable[[], Awaitable[float]], theirs: Callable[[], Awaitable[float]]
+) -> tuple[list[float], list[float]]:
+    """The times of both, one after the other; the first rounds, in which memory is made, are left out."""
+    times = [(await ours(), await theirs()) for _ in range(rounds + _WARM)]
+    return [own for own, _ in times[_WARM:]], [other for _, other in times[_WARM:]]
 
 
 async def _round(call: Call, requests: Sequence[pb.PreprocessRequest]) -> float:

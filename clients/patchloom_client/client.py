@@ -3,15 +3,17 @@
 import asyncio
 import json
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import grpc
 from patchloom_proto import preprocess_pb2 as pb
-from patchloom_proto import preprocess_pb2_grpc as rpc
 
+from patchloom_client import errors
+from patchloom_client.assembly import Assembly, Chunk, read_event, start_message
 from patchloom_client.releases import Releases
 from patchloom_client.retry import ONCE, Retry
 from patchloom_client.shm import owner
@@ -29,6 +31,9 @@ OWNER_KEY = "patchloom-owner"
 _FLUSH_SECONDS = 2.0
 _MAX_METADATA_BYTES = 1 << 20  # an error that names hundreds of missing content keys; gRPC's default is 8 KiB
 
+_INLINE = (pb.TRANSPORT_UNSPECIFIED, pb.TRANSPORT_INLINE)
+_ELSEWHERE = ("url", "content_key")
+_SMALL_BYTES = 16 << 10  # of a request whose media have small tensors, as far as one can tell
 _SERVICE = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
 _ANSWERS: dict[str, Any] = {
     "Preprocess": pb.PreprocessResponse,
@@ -74,7 +79,10 @@ class AsyncClient:
                 ("grpc.service_config", json.dumps({"loadBalancingConfig": [{load_balancing: {}}]})),
             ],
         )
-        self._stub = rpc.PreprocessServiceStub(self._channel)
+        method = f"/{_SERVICE}/PreprocessStream"
+        self._stream = self._channel.stream_stream(method, response_deserializer=read_event)
+        # A stream of one request: the same on the wire.
+        self._chunked = self._channel.unary_stream(method, response_deserializer=read_event)
         # Requests as bytes: their size is to be known, and protobuf counts it by serializing them.
         self._unary = {
             name: self._channel.unary_unary(f"/{_SERVICE}/{name}", response_deserializer=answer.FromString)
@@ -87,13 +95,18 @@ class AsyncClient:
     async def preprocess(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
         """Token ids and tensors of a request. The response owns its lease: close it after use."""
         self._releases.hurry()
-        message = await self._call("Preprocess", request, timeout)
+        data = request.SerializeToString()
+        check_size(len(data), self._max_message_bytes)
+        limit = self._timeout if timeout is None else timeout
+        if request.output.transport in _INLINE and _may_be_large(request, len(data)):
+            return await self._tried(lambda: self._in_chunks(data, limit))
+        message = await self._tried(lambda: self._in_one("Preprocess", data, limit))
         return read_response(message, release=self._releases.add)
 
     def stream(self, *, retry: Retry = Retry()) -> Stream:  # noqa: B008 - a frozen value
         """Many requests in flight over one call; an asynchronous context manager."""
         return Stream(
-            lambda: self._stub.PreprocessStream(metadata=self._metadata),
+            lambda: self._stream(metadata=self._metadata),
             lambda message, chunks: read_response(message, chunks=chunks, release=self._releases.add),
             retry,
             self._timeout,
@@ -148,18 +161,57 @@ class AsyncClient:
     async def _call(self, method: str, message: Any, timeout: float | None) -> Any:
         data = message.SerializeToString()
         check_size(len(data), self._max_message_bytes)
+        limit = self._timeout if timeout is None else timeout
+        return await self._tried(lambda: self._in_one(method, data, limit))
+
+    async def _in_one(self, method: str, data: bytes, limit: float | None) -> Any:
+        return await self._unary[method](data, timeout=limit, metadata=self._metadata)
+
+    async def _in_chunks(self, data: bytes, limit: float | None) -> Response:
+        """One request over a stream of its own: large tensors then come in pieces.
+
+        In one message gRPC would hold each of them several times, on both sides.
+        """
+        assembly = Assembly()
+        call = self._chunked(start_message(data), timeout=limit, metadata=self._metadata)
+        try:
+            async for event in call:
+                if isinstance(event, Chunk):
+                    assembly.add(event)
+                elif event.HasField("tensors_ready"):
+                    assembly.announce(event.tensors_ready)
+                elif event.HasField("error"):
+                    raise error_from_status(event.error)
+        finally:
+            call.cancel()  # does nothing where it is over
+        if assembly.announced is None or not assembly.complete:
+            raise errors.Unavailable("the server ended the stream without an answer")
+        return read_response(assembly.announced, chunks=assembly.content)
+
+    async def _tried(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """The result of a call, made again as the client's `retry` says."""
         tries = 0
         while True:
             try:
-                limit = self._timeout if timeout is None else timeout
-                return await self._unary[method](data, timeout=limit, metadata=self._metadata)
-            except grpc.aio.AioRpcError as error:
+                return await call()
+            except (grpc.aio.AioRpcError, errors.PatchloomError) as error:
                 tries += 1
-                failure = typed_error(error)
+                failure = typed_error(error) if isinstance(error, grpc.aio.AioRpcError) else error
                 delay = self._retry.delay(failure, tries)
                 if delay is None:
                     raise failure from error
             await asyncio.sleep(delay)
+
+
+def _may_be_large(request: pb.PreprocessRequest, size: int) -> bool:
+    """Whether the tensors may need chunks: media of many bytes, or that the server has or fetches itself."""
+    messages = request.conversation.messages
+    parts = chain(request.tokens.media, *(message.content for message in messages))
+    media = [part for part in parts if part.HasField("image") or part.HasField("audio")]
+    if size > _SMALL_BYTES:
+        return bool(media)
+    sources = [part.image.source if part.HasField("image") else part.audio.source for part in media]
+    return any(source.WhichOneof("source") in _ELSEWHERE for source in sources)
 
 
 class Client:

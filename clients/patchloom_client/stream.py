@@ -7,17 +7,15 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
-import numpy as np
-import numpy.typing as npt
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client import errors
+from patchloom_client.assembly import Assembly, Bytes, Chunk, Event
 from patchloom_client.retry import Retry
 from patchloom_client.status import error_from_status, typed_error
 from patchloom_client.tensors import Response, read_response
 
 _GRACE = 1.0  # seconds that the server has to say itself that a request's time is over
-Bytes = npt.NDArray[np.uint8]
 Read = Callable[[pb.PreprocessResponse, Mapping[str, Bytes]], Response]
 
 
@@ -41,9 +39,7 @@ class Call:
         self._stream = stream
         self._tokens: asyncio.Future[Response] = loop.create_future()
         self._response: asyncio.Future[Response] = loop.create_future()
-        self._announced: pb.PreprocessResponse | None = None
-        self._chunks: dict[str, Bytes] = {}
-        self._missing = 0
+        self._assembly = Assembly()
 
     @property
     def done(self) -> bool:
@@ -69,43 +65,29 @@ class Call:
 
     def announce(self, message: pb.PreprocessResponse) -> None:
         """Tensors are ready, or follow in chunks."""
-        self._announced = message
-        sizes = {
-            name: data.chunked
-            for name, data in message.tensors.items()
-            if data.WhichOneof("payload") == "chunked"
-        }
-        self._chunks = {name: np.empty(size, np.uint8) for name, size in sizes.items()}
-        self._missing = sum(sizes.values())
+        self._assembly.announce(message)
 
-    def add(self, chunk: pb.TensorChunk) -> None:
+    def add(self, chunk: Chunk) -> None:
         """A piece of a chunked tensor."""
-        end = chunk.offset + len(chunk.data)
-        self._chunks[chunk.tensor][chunk.offset : end] = np.frombuffer(chunk.data, np.uint8)
-        self._missing -= len(chunk.data)
+        self._assembly.add(chunk)
 
     def complete(self, read: Read) -> bool:
         """Sets the response if its last byte is there."""
-        if self._announced is None or self._missing:
+        message = self._assembly.announced
+        if message is None or not self._assembly.complete:
             return False
         try:
-            response = read(self._announced, self._chunks)
+            response = read(message, self._assembly.content)
         except errors.PatchloomError as error:
             self.fail(error)
             return True
         if self._response.done():
             response.close()
         else:
-            self.succeed_tokens(self._announced_without_tensors())
+            if not self._tokens.done():
+                self.succeed_tokens(_without_tensors(message))
             self._response.set_result(response)
         return True
-
-    def _announced_without_tensors(self) -> pb.PreprocessResponse:
-        message = pb.PreprocessResponse()
-        if self._announced is not None and not self._tokens.done():
-            message.CopyFrom(self._announced)
-            message.ClearField("tensors")
-        return message
 
     def fail(self, error: errors.PatchloomError) -> None:
         """Ends the request with an error."""
@@ -116,7 +98,7 @@ class Call:
 
     def reset(self) -> None:
         """Forgets what a broken call had sent."""
-        self._announced, self._chunks, self._missing = None, {}, 0
+        self._assembly = Assembly()
 
 
 class Stream:
@@ -233,7 +215,7 @@ class Stream:
         while True:
             message = await self._outbox.get()
             try:
-                await connection.write(message)
+                await connection.write(message.SerializeToString())
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader sees the same failure and sends everything again
 
@@ -255,28 +237,29 @@ class Stream:
             call.reset()
             self._send(call)
 
-    def _take(self, message: pb.PreprocessStreamResponse) -> None:
+    def _take(self, message: Event) -> None:
         call = self._calls.get(message.request_id)
         if call is None:
             self._discard(message)
             return
-        match message.WhichOneof("event"):
-            case "tokens_ready":
-                call.succeed_tokens(message.tokens_ready)
-                return
-            case "tensors_ready":
-                call.announce(message.tensors_ready)
-            case "chunk":
-                call.add(message.chunk)
-            case "error":
-                self._failed(call, error_from_status(message.error))
-                return
+        if isinstance(message, Chunk):
+            call.add(message)
+        else:
+            match message.WhichOneof("event"):
+                case "tokens_ready":
+                    call.succeed_tokens(message.tokens_ready)
+                    return
+                case "tensors_ready":
+                    call.announce(message.tensors_ready)
+                case "error":
+                    self._failed(call, error_from_status(message.error))
+                    return
         if call.complete(self._read):
             del self._calls[call.request_id]
 
-    def _discard(self, message: pb.PreprocessStreamResponse) -> None:
+    def _discard(self, message: Event) -> None:
         """Gives back the lease of a response that nobody waits for any more."""
-        if message.WhichOneof("event") == "tensors_ready":
+        if not isinstance(message, Chunk) and message.WhichOneof("event") == "tensors_ready":
             response = message.tensors_ready
             for name in [n for n, d in response.tensors.items() if d.WhichOneof("payload") == "chunked"]:
                 del response.tensors[name]
@@ -303,3 +286,10 @@ class Stream:
         if call.request_id in self._calls:
             call.reset()
             self._send(call)
+
+
+def _without_tensors(response: pb.PreprocessResponse) -> pb.PreprocessResponse:
+    message = pb.PreprocessResponse()
+    message.CopyFrom(response)
+    message.ClearField("tensors")
+    return message

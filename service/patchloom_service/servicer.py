@@ -8,7 +8,6 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
-from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 from patchloom_proto import preprocess_pb2 as pb
@@ -20,12 +19,11 @@ from patchloom_service.config import Config
 from patchloom_service.metrics import Metrics
 from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.result import Result
-from patchloom_service.stream import Stream, StreamTools
+from patchloom_service.stream import Stream, StreamRequest, StreamTools
 from patchloom_service.transport.leases import Owner
 from patchloom_service.transport.transports import Delivery, Transports
-from patchloom_service.types import Request, Transport
+from patchloom_service.types import Transport
 from patchloom_service.wire import (
-    is_light,
     read_lease,
     read_lease_time,
     read_request,
@@ -33,6 +31,7 @@ from patchloom_service.wire import (
     write_model,
     write_response,
 )
+from patchloom_service.wire.translator import Translator
 
 log = logging.getLogger("patchloom")
 _T = TypeVar("_T")
@@ -58,9 +57,6 @@ OWNER_KEY = "patchloom-owner"
 # refuses more than 8 KiB unless it is told otherwise.
 _TEXT_BYTES = 700
 _PATH_BYTES = 200
-
-_LIGHT_BYTES = 512 << 10  # messages that the event loop itself reads or writes
-_LIGHT_LISTS = 64  # warnings and items of a response that it writes
 
 _INTERNAL_TEXT = "internal error; the server's log has the details"
 
@@ -121,13 +117,16 @@ class _Handlers:
 
 
 def add_to_server(servicer: "PreprocessServicer", server: grpc.aio.Server) -> None:
-    """Registers all methods; that of Preprocess takes and answers bytes.
+    """Registers all methods; Preprocess takes and answers bytes, PreprocessStream answers them.
 
     Parsing or serializing hundreds of megabytes on the event loop would stop it; workers do it.
     """
     handlers = _Handlers()
     rpc.add_PreprocessServiceServicer_to_server(servicer, handlers)
     handlers.by_method["Preprocess"] = grpc.unary_unary_rpc_method_handler(servicer.Preprocess)
+    handlers.by_method["PreprocessStream"] = grpc.stream_stream_rpc_method_handler(
+        servicer.PreprocessStream, StreamRequest.parse
+    )
     service = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers.by_method),))
     server.add_registered_method_handlers(service, handlers.by_method)
@@ -148,10 +147,13 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self._unsent = ByteBudget(self._most_unsent)
         self._draining = False
         self._streams: set[Stream] = set()
+        self._translator = Translator(config)
         self._stream_tools = StreamTools(
             preprocessor,
             transports,
             config,
+            self._translator,
+            self._unsent,
             lambda error: rich_status(typed(error, "PreprocessStream")),
             self._count_streamed,
         )
@@ -172,7 +174,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         return await self._answer("CountTokens", context, lambda: self._count(request))
 
     async def PreprocessStream(
-        self, requests: AsyncIterator[pb.PreprocessStreamRequest], context: grpc.aio.ServicerContext
+        self, requests: AsyncIterator[StreamRequest], context: grpc.aio.ServicerContext
     ) -> None:
         try:
             if self._draining:
@@ -231,25 +233,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
 
         return await self._answer("RenewLeases", context, renew)
 
-    async def _read(self, data: bytes) -> Request:
-        """What takes long is read on another thread; what does not, here, without two hand-overs."""
-        if len(data) > _LIGHT_BYTES:
-            return await asyncio.to_thread(lambda: read_request(_parsed(data), limits=self._config))
-        message = _parsed(data)
-        if is_light(message):
-            return read_request(message, limits=self._config)
-        return await asyncio.to_thread(read_request, message, limits=self._config)
-
-    async def _serialize(self, result: Result, delivery: Delivery) -> bytes:
-        arrays = [tensor.array for tensor in result.tensors.values()]
-        apart = sum(array.nbytes for array in arrays if delivery.handle(array) is None)
-        few = len(result.warnings) + len(result.items) <= _LIGHT_LISTS and not result.messages
-        if few and apart + result.ids.nbytes <= _LIGHT_BYTES // 4:
-            return serialize_response(result, delivery.handle, delivery.fell_back)
-        return await asyncio.to_thread(serialize_response, result, delivery.handle, delivery.fell_back)
-
     async def _preprocess(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        parsed = await self._read(request)
+        parsed = await self._translator.parse(request)
         delivery = self._transports.delivery(parsed.output, parsed.namespace, _owner(context))
         shared = parsed.output.transport is Transport.SHARED_MEMORY
         sent = False
@@ -268,7 +253,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
                 delivery.commit()
                 if delivery.fell_back:
                     await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
-                response = await self._serialize(result, delivery)
+                response = await self._translator.serialize(result, delivery)
             sent = True
         finally:
             delivery.close(sent)
@@ -330,13 +315,6 @@ def _written(delivery: Delivery, result: Result) -> tuple[Result, bytes | None]:
         return result, None
     delivery.commit()
     return result, serialize_response(result, delivery.handle)
-
-
-def _parsed(data: bytes) -> pb.PreprocessRequest:
-    try:
-        return pb.PreprocessRequest.FromString(data)
-    except DecodeError as error:
-        raise errors.InvalidMessage("the bytes are no PreprocessRequest of patchloom.v1") from error
 
 
 def typed(error: BaseException, method: str) -> errors.PatchloomError:

@@ -1,9 +1,10 @@
 """The stream: many requests in flight over one call, tokens first, tensors after; an error ends its own."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Self
 
 from google.rpc import status_pb2
 from patchloom_proto import preprocess_pb2 as pb
@@ -16,45 +17,58 @@ from patchloom_service.result import Result, Tensor
 from patchloom_service.transport.leases import Owner
 from patchloom_service.transport.transports import Delivery, Transports
 from patchloom_service.types import Transport
-from patchloom_service.wire import (
-    carry_chunked,
-    carry_handles,
-    chunks_of,
-    read_request,
-    read_seconds,
-    write_response,
-)
+from patchloom_service.wire import events, read_seconds
+from patchloom_service.wire.translator import Translator
 
-_QUEUE = 8  # messages between the requests and the writer
+_QUEUE = 4  # messages between the requests and the writer
+_LARGE = 1 << 16  # bytes of a message whose copy counts
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """A message of a stream and its serialized size."""
+
+    message: pb.PreprocessStreamRequest
+    size: int
+
+    @classmethod
+    def parse(cls, data: bytes) -> Self:
+        """DecodeError where the bytes are no such message."""
+        return cls(pb.PreprocessStreamRequest.FromString(data), len(data))
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTools:
     """What a stream shares with the rest of the server.
 
-    `status` makes the google.rpc.Status of an error; `finished` is told each request's result, if it has
-    one, and the number of its status code.
+    `unsent` bounds the tensors of all answers until they are sent. `status` makes the google.rpc.Status of
+    an error; `finished` is told each request's result, if it has one, and the number of its status code.
+    `turn` is held while a large message is copied.
     """
 
     preprocessor: Preprocessor
     transports: Transports
     config: Config
+    translator: Translator
+    unsent: ByteBudget
     status: Callable[[BaseException], status_pb2.Status]
     finished: Callable[[Result | None, int], None]
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Stream:
-    """One call. `write` sends a message once the transport takes it; `remaining` is the call's time.
+    """One call. `write` sends a serialized message once the transport takes it, within `remaining` seconds.
 
-    Memory is bounded however slowly the client reads: unread tensors by `stream_bytes`, requests by
-    `stream_requests`; after `stream_stall` seconds without progress the call ends.
+    Memory is bounded however slowly the client reads: unread tensors by `stream_bytes`, those of all
+    streams together by `max_unsent_bytes`, requests by `stream_requests`; after `stream_stall` seconds
+    without progress the call ends.
     """
 
     def __init__(
         self,
         tools: StreamTools,
         owner: Owner | None,
-        write: Callable[[pb.PreprocessStreamResponse], Awaitable[None]],
+        write: Callable[[bytes], Awaitable[None]],
         remaining: float | None,
     ) -> None:
         self._tools = tools
@@ -63,7 +77,7 @@ class Stream:
         limit = tools.config.request_timeout
         self._timeout = limit if remaining is None else min(limit, remaining)
         self._budget = ByteBudget(tools.config.stream_bytes)
-        self._queue: asyncio.Queue[pb.PreprocessStreamResponse | None] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(_QUEUE)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._scopes: dict[str, asyncio.Timeout] = {}
         self._cancelled: set[str] = set()
@@ -76,7 +90,7 @@ class Stream:
         self._draining = True
         self._end_if_idle()
 
-    async def run(self, requests: AsyncIterator[pb.PreprocessStreamRequest]) -> None:
+    async def run(self, requests: AsyncIterator[StreamRequest]) -> None:
         """Serves until the client closes its side and every request has its answer."""
         async with asyncio.TaskGroup() as group:
             writer = group.create_task(self._send_all())
@@ -86,21 +100,18 @@ class Stream:
             await self._queue.put(None)
             await writer
 
-    async def _read_all(
-        self, requests: AsyncIterator[pb.PreprocessStreamRequest], group: asyncio.TaskGroup
-    ) -> None:
-        async for message in requests:
+    async def _read_all(self, requests: AsyncIterator[StreamRequest], group: asyncio.TaskGroup) -> None:
+        async for request in requests:
             try:
-                self._take(message, group)
+                self._take(request, group)
             except errors.PatchloomError as error:
                 status = self._tools.status(error)
-                await self._queue.put(
-                    pb.PreprocessStreamResponse(request_id=message.request_id, error=status)
-                )
+                await self._queue.put(events.failed(request.message.request_id, status))
         self._closing = True
         self._end_if_idle()
 
-    def _take(self, message: pb.PreprocessStreamRequest, group: asyncio.TaskGroup) -> None:
+    def _take(self, request: StreamRequest, group: asyncio.TaskGroup) -> None:
+        message = request.message
         key = message.request_id
         if not key:
             raise errors.InvalidMessage("missing; every message names its request", "request_id")
@@ -109,7 +120,7 @@ class Stream:
                 self._cancel(key)
             case "start":
                 self._check_room(key)
-                self._running[key] = group.create_task(self._serve(key, message))
+                self._running[key] = group.create_task(self._serve(key, request))
             case _:
                 raise errors.InvalidMessage("missing action; set start or cancel", "action")
 
@@ -133,19 +144,19 @@ class Stream:
         if (scope := self._scopes.pop(key, None)) is not None:
             scope.reschedule(asyncio.get_running_loop().time())
 
-    async def _serve(self, key: str, message: pb.PreprocessStreamRequest) -> None:
+    async def _serve(self, key: str, request: StreamRequest) -> None:
         status = status_pb2.Status()
         result: Result | None = None
         try:
-            async with self._scope(key, message):
+            async with self._scope(key, request.message):
                 with self._tools.preprocessor.admitted():
-                    result = await self._answer(key, message.start)
+                    result = await self._answer(key, request)
         except Exception as error:  # noqa: BLE001 - every failure becomes the answer of its request
             over = isinstance(error, TimeoutError) and key in self._cancelled
             status = self._tools.status(errors.Cancelled("cancelled by the client") if over else error)
         self._tools.finished(result, status.code)
         if status.code:
-            await self._queue.put(pb.PreprocessStreamResponse(request_id=key, error=status))
+            await self._queue.put(events.failed(key, status))
         del self._running[key]
         self._cancelled.discard(key)
         self._end_if_idle()
@@ -168,47 +179,66 @@ class Stream:
         if (self._closing or self._draining) and not self._running:
             self._idle.set()
 
-    async def _answer(self, key: str, request: pb.PreprocessRequest) -> Result:
-        pipeline = self._tools.preprocessor
-        parsed = await asyncio.to_thread(read_request, request, limits=self._tools.config)
+    async def _answer(self, key: str, request: StreamRequest) -> Result:
+        pipeline, translator = self._tools.preprocessor, self._tools.translator
+        parsed = await translator.read(request.message.start, request.size)
         delivery = self._tools.transports.delivery(parsed.output, parsed.namespace, self._owner)
         sent = False
         try:
             prepared = await pipeline.prepare(parsed)
-            counted = await asyncio.to_thread(write_response, pipeline.tokens(prepared))
-            await self._queue.put(pb.PreprocessStreamResponse(request_id=key, tokens_ready=counted))
-            size = 0 if parsed.output.transport is not Transport.INLINE else pipeline.pixel_bytes(prepared)
-            async with self._hold(size):
+            counted = await translator.serialize(pipeline.tokens(prepared), delivery)
+            await self._queue.put(events.tokens_ready(key, counted))
+            size = pipeline.pixel_bytes(prepared)
+            async with AsyncExitStack() as held:
+                if parsed.output.transport is Transport.INLINE:
+                    await self._hold(size, held)
                 result = await pipeline.pixels(prepared, delivery)
                 delivery.commit()
+                if delivery.fell_back:
+                    await self._hold(size, held)
                 await self._deliver(key, result, delivery)
             sent = True
         finally:
             delivery.close(sent)
         return result
 
-    def _hold(self, size: int) -> AbstractAsyncContextManager[None]:
-        """A request larger than all that a stream may leave unread still goes, alone."""
-        return self._budget.hold(min(size, self._tools.config.stream_bytes)) if size else nullcontext()
+    async def _hold(self, size: int, held: AsyncExitStack) -> None:
+        """Waits for room in the stream and in the server; what is larger than all of it goes alone."""
+        config = self._tools.config
+        await held.enter_async_context(self._budget.hold(min(size, config.stream_bytes)))
+        await held.enter_async_context(self._tools.unsent.hold(min(size, config.max_unsent_bytes)))
 
     async def _deliver(self, key: str, result: Result, delivery: Delivery) -> None:
         size = self._tools.config.chunk_bytes
-        chunked: list[tuple[str, Tensor]] = []
-        carry = carry_handles(delivery.handle, carry_chunked(chunked, size))
-        response = await asyncio.to_thread(write_response, result, carry, delivery.fell_back)
-        await self._queue.put(pb.PreprocessStreamResponse(request_id=key, tensors_ready=response))
+        chunked: Sequence[tuple[str, Tensor]]
+        response, chunked = await self._tools.translator.serialize_chunked(result, delivery, size)
+        await self._queue.put(events.tensors_ready(key, response))
         for name, tensor in chunked:
-            for chunk in chunks_of(name, tensor, size):
-                await self._queue.put(pb.PreprocessStreamResponse(request_id=key, chunk=chunk))
+            for chunk in events.chunks(key, name, tensor, size):
+                await self._queue.put(chunk)
 
     async def _send_all(self) -> None:
         while (message := await self._queue.get()) is not None:
             try:
                 async with asyncio.timeout(self._tools.config.stream_stall):
-                    await self._write(message)
+                    await self._send(message)
             except TimeoutError as error:
                 raise errors.DeadlineExceeded(
                     f"the client read nothing for {self._tools.config.stream_stall:g} s"
                 ) from error
             except Exception as error:
                 raise errors.Cancelled("the client went away") from error
+
+    async def _send(self, message: bytes) -> None:
+        """Writes a message. Of large ones, which gRPC copies at once, a round of the event loop takes one."""
+        if len(message) < _LARGE:
+            await self._write(message)
+            return
+        async with self._tools.turn:
+            writing = asyncio.ensure_future(self._write(message))
+            try:
+                await asyncio.sleep(0)  # its first step is the copy
+            except BaseException:
+                writing.cancel()
+                raise
+        await writing

@@ -1,7 +1,7 @@
 """Many requests over one call: tokens first, tensors after, and an error ends its own request only."""
 
 import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import grpc
 import numpy as np
@@ -20,6 +20,7 @@ from patchloom_client.retry import Retry
 from patchloom_client.status import error_from_status
 from patchloom_proto import preprocess_pb2 as pb
 from patchloom_proto import preprocess_pb2_grpc as rpc
+from patchloom_service.stream import Stream, StreamRequest
 
 from tests.support.servers import png, request, running
 
@@ -261,9 +262,9 @@ async def test_a_client_that_stops_reading_is_bounded_and_then_left():
             await call.write(start(str(index), request(png(index, 448, 448))))
         running_at_once = 0
         async with asyncio.timeout(20):
-            while server.metrics.value("patchloom_stage_seconds_total", stage="render") == 0 or (
-                server.preprocessor._active
-            ):
+            while not server.preprocessor._active:
+                await asyncio.sleep(0.01)
+            while server.preprocessor._active:
                 running_at_once = max(running_at_once, server.preprocessor.buffers._idle_bytes)
                 await asyncio.sleep(0.05)
         done = server.metrics.value("patchloom_requests_total", method="PreprocessStream", code="OK")
@@ -367,3 +368,124 @@ async def test_a_stream_that_is_dropped_leaves_no_work_and_no_lease(monkeypatch)
                 while server.preprocessor._active:
                     await asyncio.sleep(0.02)
         assert server.transports.gauges()["patchloom_leases"] == 0
+
+
+def counted(server, method):
+    return server.metrics.value("patchloom_requests_total", method=method, code="OK")
+
+
+async def test_answers_of_many_or_unknown_bytes_come_in_chunks_and_small_ones_in_one_message():
+    async with running(chunk_bytes=10_000) as (server, client):
+        large = await client.preprocess(request(png(1, 448, 448)))
+        assert counted(server, "PreprocessStream") == 1
+        assert large.message.tensors["pixel_values"].chunked == 1024 * 1176 * 4
+        one = await client.preprocess(request(png(1)))
+        text = await client.preprocess(request())
+        assert counted(server, "Preprocess") == 2
+        assert one.tensors["pixel_values"].shape == (24, 1176)
+        assert dict(text.tensors) == {}
+        known = request()
+        known.conversation.messages[0].content.add().image.source.content_key = large.items[0].content_key
+        again = await client.preprocess(known)
+        assert counted(server, "PreprocessStream") == 2
+        np.testing.assert_array_equal(
+            again.tensors["pixel_values"].array, large.tensors["pixel_values"].array
+        )
+        message = await client._unary["Preprocess"](request(png(1, 448, 448)).SerializeToString())
+        assert message.tensors["pixel_values"].inline == large.tensors["pixel_values"].array.tobytes()
+
+
+async def test_errors_are_the_same_in_chunks_and_in_one_message():
+    broken = request(png(1, 448, 448)[:-1000])
+    async with running() as (server, client):
+        with pytest.raises(InvalidImage) as chunked:
+            await client.preprocess(broken)
+        broken.output.transport = pb.TRANSPORT_SHARED_MEMORY
+        with pytest.raises(InvalidImage) as whole:
+            await client.preprocess(broken)
+        assert (str(chunked.value), chunked.value.field_path) == (str(whole.value), whole.value.field_path)
+        failed = server.metrics.value(
+            "patchloom_requests_total", method="PreprocessStream", code="INVALID_ARGUMENT"
+        )
+        assert failed == 1
+
+
+async def test_a_large_request_to_no_server_or_beyond_its_time_fails_as_any_other(monkeypatch):
+    large = request(png(1, 448, 448))
+    async with AsyncClient("127.0.0.1:1") as client:
+        with pytest.raises(Unavailable):
+            await client.preprocess(large)
+    async with running() as (server, client), blocked_pixels(server, monkeypatch):
+        with pytest.raises(DeadlineExceeded):
+            await client.preprocess(large, timeout=0.2)
+        task = asyncio.create_task(client.preprocess(large))
+        await asyncio.sleep(0.2)
+        task.cancel()
+        async with asyncio.timeout(5):
+            while server.preprocessor._active or server._servicer._unsent._free != 512 << 20:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_full_server_is_asked_again_where_the_client_was_told_to(monkeypatch):
+    async with running(queue_length=1) as (server, client):
+        async with blocked_pixels(server, monkeypatch) as gate:
+            first = asyncio.create_task(client.preprocess(request(png(1, 448, 448))))
+            await asyncio.sleep(0.2)
+            with pytest.raises(QueueFull) as caught:
+                await client.preprocess(request(png(2, 448, 448)))
+            assert caught.value.retry_after > 0
+            gate.set()
+            await first
+        async with AsyncClient(client.address, retry=Retry(20)) as patient:
+            answers = await asyncio.gather(
+                *(patient.preprocess(request(png(seed, 448, 448))) for seed in range(3))
+            )
+            assert [a.tensors["pixel_values"].shape for a in answers] == [(1024, 1176)] * 3
+
+
+@pytest.mark.parametrize("settings", [{}, {"shm_bytes": 4096}])
+async def test_unsent_answers_of_all_streams_are_bounded_together(monkeypatch, settings):
+    """Also those that fell back from shared memory: room is waited for one after the other."""
+    async with running(max_unsent_bytes=5 << 20, chunk_bytes=1 << 20, **settings) as (server, client):
+        budget, least = server._servicer._unsent, []
+        give = budget.give
+        monkeypatch.setattr(budget, "give", lambda size: (least.append(budget._free), give(size)))
+        options = SHARED if settings else None
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(client.stream()) for _ in range(6)]
+            answers = await asyncio.gather(
+                *(s.preprocess(request(png(i, 448, 448), options=options)) for i, s in enumerate(streams))
+            )
+        assert all(a.message.tensors["pixel_values"].chunked == 1024 * 1176 * 4 for a in answers)
+        assert min(least) == (5 << 20) - 1024 * 1176 * 4
+        assert budget._free == 5 << 20
+
+
+async def test_a_round_of_the_event_loop_copies_one_large_message_of_all_streams():
+    """gRPC copies a message where its write begins; thirty in one round would hold up everything else."""
+    rounds, now = [], 0
+
+    async def write(message):
+        if len(message) > 1 << 16:
+            rounds.append(now)
+        await asyncio.sleep(0.001)
+
+    async with running(chunk_bytes=1 << 20) as (server, _):
+        tools = server._servicer._stream_tools
+        streams = [Stream(tools, None, write, None) for _ in range(8)]
+
+        async def requests(seed):
+            body = start("x", request(png(seed, 448, 448)))
+            yield StreamRequest(body, body.ByteSize())
+
+        async def count():
+            nonlocal now
+            while True:
+                now += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        await asyncio.gather(*(stream.run(requests(seed)) for seed, stream in enumerate(streams)))
+        counting.cancel()
+    assert len(rounds) == 8 * 5
+    assert len(set(rounds)) == len(rounds)

@@ -1,10 +1,20 @@
+"""Results and requests to messages and back."""
+
 import numpy as np
 import pytest
 from patchloom_proto import preprocess_pb2 as pb
 from patchloom_service.config import Config
 from patchloom_service.errors import InvalidMessage, LimitExceeded
 from patchloom_service.result import Expansion, Result, Tensor
-from patchloom_service.wire import is_light, read_lease_time, read_request, serialize_response, write_response
+from patchloom_service.wire import (
+    events,
+    read_lease_time,
+    read_request,
+    serialize_chunked,
+    serialize_response,
+    write_response,
+)
+from patchloom_service.wire.read import is_light
 
 from tests.support.servers import png, request
 
@@ -134,3 +144,31 @@ def test_a_lease_of_more_than_a_day_is_refused(seconds):
     renewal.lease_time.seconds = seconds
     with pytest.raises(InvalidMessage, match="at most 86400 seconds"):
         read_lease_time(renewal, "lease_time")
+
+
+def test_events_of_a_stream_are_what_protobuf_writes():
+    made = result(
+        pixel_values=("float32", np.arange(70_000, dtype=np.float32).reshape(-1, 7)),
+        image_grid_thw=("int64", np.ones((1, 3), np.int64)),
+    )
+    serialized, announced = serialize_chunked(made, lambda array: None, least=1000)
+    response = pb.PreprocessResponse.FromString(serialized)
+    assert [name for name, _ in announced] == ["pixel_values"]
+    assert response.tensors["pixel_values"].chunked == 280_000
+    assert len(response.tensors["image_grid_thw"].inline) == 24
+    ready = events.tensors_ready("a", serialized)
+    assert pb.PreprocessStreamResponse.FromString(ready) == pb.PreprocessStreamResponse(
+        request_id="a", tensors_ready=response
+    )
+    tokens = pb.PreprocessStreamResponse.FromString(events.tokens_ready("b", serialized))
+    assert (tokens.request_id, tokens.tokens_ready) == ("b", response)
+    content = made.tensors["pixel_values"].array.tobytes()
+    expected = [
+        pb.PreprocessStreamResponse(
+            request_id="c",
+            chunk=pb.TensorChunk(tensor="pixel_values", offset=at, data=content[at : at + 99_999]),
+        )
+        for at in range(0, len(content), 99_999)
+    ]
+    pieces = list(events.chunks("c", "pixel_values", made.tensors["pixel_values"], 99_999))
+    assert pieces == [message.SerializeToString() for message in expected]

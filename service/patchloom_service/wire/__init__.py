@@ -6,17 +6,21 @@ from patchloom_service.wire.carry import (
     carry_chunked,
     carry_handles,
     carry_inline,
-    chunks_of,
 )
 from patchloom_service.wire.read import (
     LEASE_SECONDS_MAX,
-    is_light,
     read_lease,
     read_lease_time,
     read_request,
     read_seconds,
 )
-from patchloom_service.wire.write import serialize_response, write_message, write_model, write_response
+from patchloom_service.wire.write import (
+    serialize_chunked,
+    serialize_response,
+    write_message,
+    write_model,
+    write_response,
+)
 
 __all__ = [
     "LEASE_SECONDS_MAX",
@@ -25,12 +29,11 @@ __all__ = [
     "carry_chunked",
     "carry_handles",
     "carry_inline",
-    "chunks_of",
-    "is_light",
     "read_lease",
     "read_lease_time",
     "read_request",
     "read_seconds",
+    "serialize_chunked",
     "serialize_response",
     "write_message",
     "write_model",

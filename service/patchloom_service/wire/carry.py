@@ -1,6 +1,6 @@
 """How the tensors of a response are carried: in the message, by handle, in chunks, apart."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,13 +55,6 @@ def carry_chunked(announced: list[tuple[str, Tensor]], least: int) -> Carry:
             announced.append((name, tensor))
 
     return carry
-
-
-def chunks_of(name: str, tensor: Tensor, size: int) -> Iterator[pb.TensorChunk]:
-    """The content of a tensor in pieces of at most `size` bytes, each made when it is asked for."""
-    content = np.ascontiguousarray(tensor.array).reshape(-1).view(np.uint8)
-    for start in range(0, len(content), size):
-        yield pb.TensorChunk(tensor=name, offset=start, data=content[start : start + size].tobytes())
 
 
 def _write_handle(handle: Handle, message: pb.TensorHandle) -> None:

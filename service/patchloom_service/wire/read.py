@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
+from google.protobuf.message import DecodeError
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_service.config import Config
@@ -73,6 +74,14 @@ _TRANSPORTS = {
     pb.TRANSPORT_SHARED_MEMORY: Transport.SHARED_MEMORY,
     pb.TRANSPORT_CUDA_IPC: Transport.CUDA_IPC,
 }
+
+
+def parse_request(data: bytes) -> pb.PreprocessRequest:
+    """The message of serialized bytes; InvalidMessage where they are none."""
+    try:
+        return pb.PreprocessRequest.FromString(data)
+    except DecodeError as error:
+        raise InvalidMessage("the bytes are no PreprocessRequest of patchloom.v1") from error
 
 
 def read_request(

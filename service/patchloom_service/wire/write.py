@@ -1,7 +1,7 @@
 """Results to messages of the contract."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,8 @@ from patchloom_service.types import (
     ThinkingPart,
 )
 from patchloom_service.types import Warning as Notice
-from patchloom_service.wire.carry import Carry, carry_apart, carry_handles, carry_inline
+from patchloom_service.wire.carry import Carry, carry_apart, carry_chunked, carry_handles, carry_inline
+from patchloom_service.wire.fields import length_delimited, varint
 from patchloom_service.wire.words import DETAILS, ROLES
 
 _DTYPES = {
@@ -104,6 +105,15 @@ def serialize_response(
     return join([message, *parts]) if parts else message
 
 
+def serialize_chunked(
+    result: Result, find: Callable[[npt.NDArray[Any]], Handle | None], least: int, fell_back: bool = False
+) -> tuple[bytes, Sequence[tuple[str, Tensor]]]:
+    """The same for a stream, with the tensors above `least` bytes announced; they follow in chunks."""
+    announced: list[tuple[str, Tensor]] = []
+    response = _without_ids(result, carry_handles(find, carry_chunked(announced, least)), fell_back)
+    return response.SerializeToString() + _packed_ids(result.ids), announced
+
+
 _IDS_FIELD = pb.PreprocessResponse.DESCRIPTOR.fields_by_name["token_ids"].number
 _TENSORS_FIELD = pb.PreprocessResponse.DESCRIPTOR.fields_by_name["tensors"].number
 _INLINE_FIELD = pb.TensorData.DESCRIPTOR.fields_by_name["inline"].number
@@ -115,8 +125,8 @@ def _packed_ids(ids: IdArray) -> bytes:
     if len(starts) > len(ids) // 16:
         return pb.PreprocessResponse(token_ids=ids.tolist()).SerializeToString()
     counts, values = np.diff(starts, append=len(ids)).tolist(), ids[starts].tolist()
-    packed = b"".join([_varint(value) * count for value, count in zip(values, counts, strict=True)])
-    return _length_delimited(_IDS_FIELD, len(packed)) + packed
+    packed = b"".join([varint(value) * count for value, count in zip(values, counts, strict=True)])
+    return length_delimited(_IDS_FIELD, len(packed)) + packed
 
 
 def _head_of(name: str, data: pb.TensorData, size: int) -> bytes:
@@ -124,23 +134,10 @@ def _head_of(name: str, data: pb.TensorData, size: int) -> bytes:
 
     protobuf.dev/programming-guides/encoding: a map entry is a message of key (1) and value (2).
     """
-    value = data.SerializeToString() + _length_delimited(_INLINE_FIELD, size)
+    value = data.SerializeToString() + length_delimited(_INLINE_FIELD, size)
     key = name.encode()
-    entry = _length_delimited(1, len(key)) + key + _length_delimited(2, len(value) + size) + value
-    return _length_delimited(_TENSORS_FIELD, len(entry) + size) + entry
-
-
-def _length_delimited(number: int, size: int) -> bytes:
-    return _varint(number << 3 | 2) + _varint(size)
-
-
-def _varint(value: int) -> bytes:
-    groups = bytearray()
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    groups.append(value)
-    return bytes(groups)
+    entry = length_delimited(1, len(key)) + key + length_delimited(2, len(value) + size) + value
+    return length_delimited(_TENSORS_FIELD, len(entry) + size) + entry
 
 
 def _tensor(name: str, tensor: Tensor, message: pb.TensorData, carry: Carry) -> None:
