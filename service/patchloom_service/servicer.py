@@ -19,7 +19,7 @@ from patchloom_service.config import Config
 from patchloom_service.metrics import Metrics
 from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.result import Result
-from patchloom_service.stream import Stream, StreamRequest, StreamTools
+from patchloom_service.stream import Stream, StreamTools
 from patchloom_service.transport.leases import Owner
 from patchloom_service.transport.transports import Delivery, Transports
 from patchloom_service.types import Transport
@@ -117,16 +117,14 @@ class _Handlers:
 
 
 def add_to_server(servicer: "PreprocessServicer", server: grpc.aio.Server) -> None:
-    """Registers all methods; Preprocess takes and answers bytes, PreprocessStream answers them.
+    """Registers all methods; those of Preprocess and PreprocessStream take and answer bytes.
 
     Parsing or serializing hundreds of megabytes on the event loop would stop it; workers do it.
     """
     handlers = _Handlers()
     rpc.add_PreprocessServiceServicer_to_server(servicer, handlers)
     handlers.by_method["Preprocess"] = grpc.unary_unary_rpc_method_handler(servicer.Preprocess)
-    handlers.by_method["PreprocessStream"] = grpc.stream_stream_rpc_method_handler(
-        servicer.PreprocessStream, StreamRequest.parse
-    )
+    handlers.by_method["PreprocessStream"] = grpc.stream_stream_rpc_method_handler(servicer.PreprocessStream)
     service = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers.by_method),))
     server.add_registered_method_handlers(service, handlers.by_method)
@@ -174,7 +172,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         return await self._answer("CountTokens", context, lambda: self._count(request))
 
     async def PreprocessStream(
-        self, requests: AsyncIterator[StreamRequest], context: grpc.aio.ServicerContext
+        self, requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext
     ) -> None:
         try:
             if self._draining:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Self
 
 from google.rpc import status_pb2
 from patchloom_proto import preprocess_pb2 as pb
@@ -22,19 +21,6 @@ from patchloom_service.wire.translator import Translator
 
 _QUEUE = 4  # messages between the requests and the writer
 _LARGE = 1 << 16  # bytes of a message whose copy counts
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRequest:
-    """A message of a stream and its serialized size."""
-
-    message: pb.PreprocessStreamRequest
-    size: int
-
-    @classmethod
-    def parse(cls, data: bytes) -> Self:
-        """DecodeError where the bytes are no such message."""
-        return cls(pb.PreprocessStreamRequest.FromString(data), len(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +76,8 @@ class Stream:
         self._draining = True
         self._end_if_idle()
 
-    async def run(self, requests: AsyncIterator[StreamRequest]) -> None:
-        """Serves until the client closes its side and every request has its answer."""
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        """Serves serialized messages until the client closes its side and every request has its answer."""
         async with asyncio.TaskGroup() as group:
             writer = group.create_task(self._send_all())
             reader = group.create_task(self._read_all(requests, group))
@@ -100,18 +86,19 @@ class Stream:
             await self._queue.put(None)
             await writer
 
-    async def _read_all(self, requests: AsyncIterator[StreamRequest], group: asyncio.TaskGroup) -> None:
-        async for request in requests:
+    async def _read_all(self, requests: AsyncIterator[bytes], group: asyncio.TaskGroup) -> None:
+        async for data in requests:
+            key = ""
             try:
-                self._take(request, group)
+                message = await self._tools.translator.parse_action(data)
+                key = message.request_id
+                self._take(message, len(data), group)
             except errors.PatchloomError as error:
-                status = self._tools.status(error)
-                await self._queue.put(events.failed(request.message.request_id, status))
+                await self._queue.put(events.failed(key, self._tools.status(error)))
         self._closing = True
         self._end_if_idle()
 
-    def _take(self, request: StreamRequest, group: asyncio.TaskGroup) -> None:
-        message = request.message
+    def _take(self, message: pb.PreprocessStreamRequest, size: int, group: asyncio.TaskGroup) -> None:
         key = message.request_id
         if not key:
             raise errors.InvalidMessage("missing; every message names its request", "request_id")
@@ -120,7 +107,7 @@ class Stream:
                 self._cancel(key)
             case "start":
                 self._check_room(key)
-                self._running[key] = group.create_task(self._serve(key, request))
+                self._running[key] = group.create_task(self._serve(key, message, size))
             case _:
                 raise errors.InvalidMessage("missing action; set start or cancel", "action")
 
@@ -144,13 +131,13 @@ class Stream:
         if (scope := self._scopes.pop(key, None)) is not None:
             scope.reschedule(asyncio.get_running_loop().time())
 
-    async def _serve(self, key: str, request: StreamRequest) -> None:
+    async def _serve(self, key: str, message: pb.PreprocessStreamRequest, size: int) -> None:
         status = status_pb2.Status()
         result: Result | None = None
         try:
-            async with self._scope(key, request.message):
+            async with self._scope(key, message):
                 with self._tools.preprocessor.admitted():
-                    result = await self._answer(key, request)
+                    result = await self._answer(key, message.start, size)
         except Exception as error:  # noqa: BLE001 - every failure becomes the answer of its request
             over = isinstance(error, TimeoutError) and key in self._cancelled
             status = self._tools.status(errors.Cancelled("cancelled by the client") if over else error)
@@ -179,23 +166,23 @@ class Stream:
         if (self._closing or self._draining) and not self._running:
             self._idle.set()
 
-    async def _answer(self, key: str, request: StreamRequest) -> Result:
+    async def _answer(self, key: str, request: pb.PreprocessRequest, size: int) -> Result:
         pipeline, translator = self._tools.preprocessor, self._tools.translator
-        parsed = await translator.read(request.message.start, request.size)
+        parsed = await translator.read(request, size)
         delivery = self._tools.transports.delivery(parsed.output, parsed.namespace, self._owner)
         sent = False
         try:
             prepared = await pipeline.prepare(parsed)
             counted = await translator.serialize(pipeline.tokens(prepared), delivery)
             await self._queue.put(events.tokens_ready(key, counted))
-            size = pipeline.pixel_bytes(prepared)
+            room = pipeline.pixel_bytes(prepared)
             async with AsyncExitStack() as held:
                 if parsed.output.transport is Transport.INLINE:
-                    await self._hold(size, held)
+                    await self._hold(room, held)
                 result = await pipeline.pixels(prepared, delivery)
                 delivery.commit()
                 if delivery.fell_back:
-                    await self._hold(size, held)
+                    await self._hold(room, held)
                 await self._deliver(key, result, delivery)
             sent = True
         finally:

@@ -20,7 +20,7 @@ from patchloom_client.retry import Retry
 from patchloom_client.status import error_from_status
 from patchloom_proto import preprocess_pb2 as pb
 from patchloom_proto import preprocess_pb2_grpc as rpc
-from patchloom_service.stream import Stream, StreamRequest
+from patchloom_service.stream import Stream
 
 from tests.support.servers import png, request, running
 
@@ -191,6 +191,21 @@ async def test_a_malformed_message_is_answered_and_the_stream_goes_on(message, p
         )
         await call.write(start("next", request(png())))
         assert [k for _, k, _ in await events(call, 2)] == ["tokens_ready", "tensors_ready"]
+
+
+@pytest.mark.parametrize("data", [b"\x0a\xff", b"\x0a\x01x\x12" + b"\xff" * 600_000])
+async def test_bytes_that_are_no_message_are_answered_and_the_stream_goes_on(data):
+    async with running() as (_, client), grpc.aio.insecure_channel(client.address) as channel:
+        call = channel.stream_stream(
+            "/patchloom.v1.PreprocessService/PreprocessStream",
+            response_deserializer=pb.PreprocessStreamResponse.FromString,
+        )()
+        await call.write(data)
+        [(key, kind, answer)] = await events(call, 1)
+        assert (key, kind, reason(answer)) == ("", "error", "INVALID_MESSAGE")
+        await call.write(start("next", request(png())).SerializeToString())
+        assert [k for _, k, _ in await events(call, 2)] == ["tokens_ready", "tensors_ready"]
+        call.cancel()
 
 
 async def test_a_cancelled_request_ends_with_cancelled_and_its_work_stops(monkeypatch):
@@ -475,8 +490,7 @@ async def test_a_round_of_the_event_loop_copies_one_large_message_of_all_streams
         streams = [Stream(tools, None, write, None) for _ in range(8)]
 
         async def requests(seed):
-            body = start("x", request(png(seed, 448, 448)))
-            yield StreamRequest(body, body.ByteSize())
+            yield start("x", request(png(seed, 448, 448))).SerializeToString()
 
         async def count():
             nonlocal now

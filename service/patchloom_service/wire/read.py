@@ -77,11 +77,20 @@ _TRANSPORTS = {
 
 
 def parse_request(data: bytes) -> pb.PreprocessRequest:
-    """The message of serialized bytes; InvalidMessage where they are none."""
+    """The request of serialized bytes; InvalidMessage where they are none."""
+    return _parse(pb.PreprocessRequest, data)
+
+
+def parse_action(data: bytes) -> pb.PreprocessStreamRequest:
+    """The same for a message of a stream."""
+    return _parse(pb.PreprocessStreamRequest, data)
+
+
+def _parse(kind: type[_T], data: bytes) -> _T:
     try:
-        return pb.PreprocessRequest.FromString(data)
+        return cast(_T, cast(Any, kind).FromString(data))
     except DecodeError as error:
-        raise InvalidMessage("the bytes are no PreprocessRequest of patchloom.v1") from error
+        raise InvalidMessage(f"the bytes are no {kind.__name__} of patchloom.v1") from error
 
 
 def read_request(

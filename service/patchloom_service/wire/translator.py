@@ -10,7 +10,7 @@ from patchloom_service.config import Config
 from patchloom_service.result import Result, Tensor
 from patchloom_service.transport.transports import Delivery
 from patchloom_service.types import Request
-from patchloom_service.wire.read import is_light, parse_request, read_request
+from patchloom_service.wire.read import is_light, parse_action, parse_request, read_request
 from patchloom_service.wire.write import serialize_chunked, serialize_response
 
 _LIGHT_BYTES = 512 << 10  # messages that the event loop itself reads or writes
@@ -28,6 +28,12 @@ class Translator:
         if len(data) > _LIGHT_BYTES:
             return await asyncio.to_thread(lambda: read_request(parse_request(data), limits=self._config))
         return await self.read(parse_request(data), len(data))
+
+    async def parse_action(self, data: bytes) -> pb.PreprocessStreamRequest:
+        """A serialized message of a stream; InvalidMessage where it is none."""
+        return (
+            parse_action(data) if len(data) <= _LIGHT_BYTES else await asyncio.to_thread(parse_action, data)
+        )
 
     async def read(self, message: pb.PreprocessRequest, size: int) -> Request:
         """The request of a message of `size` bytes."""
