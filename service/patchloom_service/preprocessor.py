@@ -1,25 +1,24 @@
 """The pipeline of a request: normalize, harvest, probe, plan, render, expand, and only then pixels."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from patchloom_kernels.backend import Backend
 from patchloom_kernels.normalize import Dtype
 
-from patchloom_service.batching import PixelEngine, PixelOutcome
+from patchloom_service.answer import Prepared, Stopwatch, pixel_result, token_result
+from patchloom_service.batching import PixelEngine
 from patchloom_service.buffers import Allocator, BufferPool
-from patchloom_service.chat.expand import Expanded, expand
-from patchloom_service.chat.normalize import harvest, harvest_tokens, normalize, unmatched_results
+from patchloom_service.chat.expand import expand
+from patchloom_service.chat.normalize import harvest, harvest_tokens, normalize
 from patchloom_service.chat.tokens import parse_token_prompt
 from patchloom_service.clips import ClipEngine, feature_bytes
 from patchloom_service.config import Config, parse_colour
 from patchloom_service.errors import (
     FingerprintMismatch,
-    InvalidArgument,
     InvalidMessage,
     ModelNotFound,
     QueueFull,
@@ -28,12 +27,10 @@ from patchloom_service.intake import Intake, MediaWork
 from patchloom_service.media import keys
 from patchloom_service.media.cache import Cache
 from patchloom_service.pictures import PictureCache
-from patchloom_service.result import BoundItem, Counters, Result, Tensor
+from patchloom_service.result import Result
 from patchloom_service.served import Fingerprints, PixelSettings, ServedModel
-from patchloom_service.shards import balance
 from patchloom_service.types import (
     Conversation,
-    Detail,
     Encoding,
     ImagePart,
     MediaItem,
@@ -42,43 +39,10 @@ from patchloom_service.types import (
     Request,
     TextPart,
     TokenPrompt,
-    Warning,
 )
 from patchloom_service.workers import Workers, new_request
 
 _T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class Stopwatch:
-    """Milliseconds by stage."""
-
-    ms: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Adds the time of the block to `name`."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.ms[name] = self.ms.get(name, 0.0) + (time.perf_counter() - start) * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A request up to its ids: everything that a count needs, and the work that its pixels will be."""
-
-    request: Request
-    model: ServedModel
-    settings: PixelSettings
-    fingerprints: Fingerprints
-    conversation: Conversation | None
-    prompt: Prompt
-    expanded: Expanded
-    works: tuple[MediaWork, ...]  # in prompt order
-    segments: tuple[int, int]  # hits, misses
-    watch: Stopwatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +73,7 @@ class Preprocessor:
     async def count(self, request: Request) -> Result:
         """Everything but the pixels; decodes nothing."""
         with self.admitted():
-            return self.tokens(await self.prepare(request))
+            return token_result(await self.prepare(request))
 
     async def preprocess(self, request: Request, allocator: Allocator | None = None) -> Result:
         """The whole answer, its pixels in memory of `allocator`."""
@@ -255,30 +219,6 @@ class Preprocessor:
             watch,
         )
 
-    def tokens(self, prepared: Prepared) -> Result:
-        """The result without tensors."""
-        spec, ids = prepared.model.spec, prepared.expanded.ids
-        conversation = prepared.conversation
-        output = prepared.request.output
-        show = output.show_messages and conversation is not None
-        return Result(
-            model=prepared.model.name,
-            ids=ids,
-            items=_bound(prepared, None),
-            fingerprint=prepared.fingerprints.whole,
-            token_types_name=spec.token_types_name if spec.token_types else "",
-            token_types=spec.token_types(ids, prepared.expanded.spans) if spec.token_types else None,
-            warnings=(*prepared.request.warnings, *prepared.prompt.warnings, *_notices(prepared)),
-            timings_ms=prepared.watch.ms,
-            counters=Counters(
-                renders=prepared.prompt.renders,
-                segment_hits=prepared.segments[0],
-                segment_misses=prepared.segments[1],
-            ),
-            shards=balance([_patches(w) for w in prepared.works], output.shards) if output.shards else (),
-            messages=conversation.messages if show and conversation else (),
-        )
-
     async def pixels(self, prepared: Prepared, allocator: Allocator | None = None) -> Result:
         """The whole result of a prepared request, its pixels in memory of `allocator`."""
         known = prepared.request.output.known_content_keys
@@ -291,7 +231,7 @@ class Preprocessor:
                 sent, spec, prepared.settings, fingerprint, namespace, allocator
             )
             outcome = clips.join(pictures, sent)
-        return self._with_pixels(prepared, outcome)
+        return pixel_result(prepared, outcome)
 
     def _pixels_here(self, prepared: Prepared, allocator: Allocator | None) -> Result | None:
         """As `pixels` on this thread, for a single image that is to be sent; None for anything else."""
@@ -306,20 +246,7 @@ class Preprocessor:
                 prepared.request.namespace,
                 allocator,
             )
-        return None if outcome is None else self._with_pixels(prepared, outcome)
-
-    def _with_pixels(self, prepared: Prepared, outcome: PixelOutcome) -> Result:
-        result = self.tokens(prepared)
-        counters = replace(
-            result.counters, decodes=outcome.decodes, cache_hits=outcome.hits, cache_misses=outcome.misses
-        )
-        return replace(
-            result,
-            items=_bound(prepared, outcome),
-            tensors={**outcome.tensors, **_positions(prepared)},
-            counters=counters,
-            buffers=outcome.buffers,
-        )
+        return None if outcome is None else pixel_result(prepared, outcome)
 
     def cache_gauges(self) -> Mapping[str, float]:
         """What the pixel cache holds and has done, by metric name."""
@@ -398,63 +325,3 @@ def _render(
             "tokens.token_ids",
         )
     return parse_token_prompt(request.prompt.ids, items, plans, model.placeholder_ids)
-
-
-def _bound(prepared: Prepared, outcome: PixelOutcome | None) -> tuple[BoundItem, ...]:
-    """The items in prompt order, with their slices where their pixels were computed."""
-    known = prepared.request.output.known_content_keys
-    slices = iter(outcome.layout.slices) if outcome else iter(())
-    items = []
-    for index, (work, span) in enumerate(zip(prepared.works, prepared.expanded.spans, strict=True)):
-        is_known = work.key in known
-        items.append(
-            BoundItem(
-                index=index,
-                modality=work.item.modality,
-                path=work.item.path,
-                tool_call_id=work.item.tool_call_id,
-                content_key=work.key,
-                grid=work.plan.grid,
-                token_count=work.plan.token_count,
-                span=(span.offset, span.length),
-                ranges=span.ranges,
-                slices=next(slices) if outcome and not is_known else (),
-                size=work.plan.size,
-                resized=work.plan.resized,
-                known=is_known,
-            )
-        )
-    return tuple(items)
-
-
-def _notices(prepared: Prepared) -> Iterator[Warning]:
-    if prepared.conversation is not None:
-        yield from unmatched_results(prepared.conversation)
-    yield from _ignored_details(prepared)
-
-
-def _ignored_details(prepared: Prepared) -> Iterator[Warning]:
-    """One warning per image whose detail changes nothing: no family has levels of detail."""
-    for work in prepared.works:
-        part = work.item.part
-        own = part.options.detail if isinstance(part, ImagePart) and part.options else None
-        detail = own or prepared.request.image_options.detail
-        if isinstance(part, ImagePart) and detail not in (None, Detail.AUTO):
-            family = prepared.model.spec.family
-            text = f"{family} has no levels of detail; use min_pixels and max_pixels"
-            yield Warning("DETAIL_IGNORED", work.item.path, text)
-
-
-def _patches(work: MediaWork) -> int:
-    return sum(placed.piece.rows for placed in work.plan.pieces) or work.plan.token_count
-
-
-def _positions(prepared: Prepared) -> dict[str, Tensor]:
-    """M-RoPE positions where they were asked for; InvalidArgument where the family has none."""
-    if not prepared.request.output.positions:
-        return {}
-    compute = prepared.model.spec.positions
-    if compute is None:
-        raise InvalidArgument(f"{prepared.model.spec.family} has no M-RoPE positions", "output.positions")
-    positions, deltas = compute(prepared.expanded.ids, prepared.expanded.spans)
-    return {"position_ids": Tensor("int64", positions), "rope_deltas": Tensor("int64", deltas)}

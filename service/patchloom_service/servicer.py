@@ -177,7 +177,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         try:
             if self._draining:
                 raise errors.Draining("the server is shutting down; try another")
-            stream = Stream(self._stream_tools, _owner(context), context.write, context.time_remaining())
+            write = partial(_write, context)
+            stream = Stream(self._stream_tools, _owner(context), write, context.time_remaining())
             self._streams.add(stream)
             try:
                 await stream.run(requests)
@@ -313,6 +314,13 @@ def _written(delivery: Delivery, result: Result) -> tuple[Result, bytes | None]:
         return result, None
     delivery.commit()
     return result, serialize_response(result, delivery.handle)
+
+
+async def _write(context: grpc.aio.ServicerContext, message: bytes) -> None:
+    try:
+        await context.write(message)
+    except grpc.aio.BaseError as error:
+        raise errors.Cancelled("the client went away") from error
 
 
 def typed(error: BaseException, method: str) -> errors.PatchloomError:

@@ -9,6 +9,7 @@ from google.rpc import status_pb2
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_service import errors
+from patchloom_service.answer import token_result
 from patchloom_service.budget import ByteBudget
 from patchloom_service.config import Config
 from patchloom_service.preprocessor import Preprocessor
@@ -43,7 +44,7 @@ class StreamTools:
 
 
 class Stream:
-    """One call. `write` sends a serialized message once the transport takes it, within `remaining` seconds.
+    """One call of `remaining` seconds. `write` sends a serialized message once the transport takes it.
 
     Memory is bounded however slowly the client reads: unread tensors by `stream_bytes`, those of all
     streams together by `max_unsent_bytes`, requests by `stream_requests`; after `stream_stall` seconds
@@ -173,7 +174,7 @@ class Stream:
         sent = False
         try:
             prepared = await pipeline.prepare(parsed)
-            counted = await translator.serialize(pipeline.tokens(prepared), delivery)
+            counted = await translator.serialize(token_result(prepared), delivery)
             await self._queue.put(events.tokens_ready(key, counted))
             room = pipeline.pixel_bytes(prepared)
             async with AsyncExitStack() as held:
@@ -213,8 +214,6 @@ class Stream:
                 raise errors.DeadlineExceeded(
                     f"the client read nothing for {self._tools.config.stream_stall:g} s"
                 ) from error
-            except Exception as error:
-                raise errors.Cancelled("the client went away") from error
 
     async def _send(self, message: bytes) -> None:
         """Writes a message. Of large ones, which gRPC copies at once, a round of the event loop takes one."""
