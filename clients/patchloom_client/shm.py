@@ -5,17 +5,18 @@ content it has; so a handle leads to its own pixels or to StaleHandle.
 """
 
 import fcntl
-import mmap
 import os
 import re
 import stat
 import struct
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client.errors import FailedPrecondition, StaleHandle
+from patchloom_client.huge_pages import map_file
 
 DIRECTORY = Path("/dev/shm")
 _MAGIC = b"PATCHLM1"
@@ -24,8 +25,8 @@ _HEADER_BYTES = 4096
 _NAME = re.compile(r"patchloom-([0-9a-f]{32})\.[0-9]{1,12}")
 
 
-def map_segment(handle: pb.TensorHandle, directory: Path = DIRECTORY) -> mmap.mmap:
-    """The segment that a handle is in, whole. The lock ends with the last view of it.
+def map_segment(handle: pb.TensorHandle, directory: Path = DIRECTORY) -> Any:
+    """The segment that a handle is in, whole, as a read-only buffer. The lock ends with the last view of it.
 
     StaleHandle where the handle is malformed or its memory has another content by now,
     FailedPrecondition where it is not on this host.
@@ -43,7 +44,7 @@ def map_segment(handle: pb.TensorHandle, directory: Path = DIRECTORY) -> mmap.mm
     try:
         return _map(fd, handle)
     finally:
-        os.close(fd)  # the mapping has a duplicate, and the lock with it
+        os.close(fd)  # the mapping keeps the file, and the lock with it
 
 
 def _open(path: str) -> int:
@@ -58,7 +59,7 @@ def _open(path: str) -> int:
         raise StaleHandle("the memory is gone; ask for the tensors again") from error
 
 
-def _map(fd: int, handle: pb.TensorHandle) -> mmap.mmap:
+def _map(fd: int, handle: pb.TensorHandle) -> Any:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -66,7 +67,7 @@ def _map(fd: int, handle: pb.TensorHandle) -> mmap.mmap:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size < handle.offset + handle.size:
         raise StaleHandle("the handle is malformed; ask for the tensors again")
-    memory = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+    memory = map_file(fd, status.st_size)
     wanted = (_MAGIC, handle.generation, handle.server_instance.encode(), handle.lease_id.encode())
     if _HEADER.unpack_from(memory) != wanted:
         raise StaleHandle("the memory has another response by now; ask for the tensors again")

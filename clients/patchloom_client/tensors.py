@@ -1,6 +1,5 @@
 """A response as values: ids, items, and tensors as numpy views without a copy."""
 
-import mmap
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -167,7 +166,7 @@ def read_response(
     """
     named = sorted(message.tensors.items(), key=itemgetter(0))
     lease = _lease([data for _, data in named])
-    segments: dict[str, mmap.mmap] = {}
+    segments: dict[str, Any] = {}
     try:
         tensors = {name: _tensor(name, data, segments, chunks or {}) for name, data in named}
     except BaseException:
@@ -202,7 +201,7 @@ def _lease(tensors: Iterable[pb.TensorData]) -> pb.Lease | None:
 def _tensor(
     name: str,
     data: pb.TensorData,
-    segments: dict[str, mmap.mmap],
+    segments: dict[str, Any],
     chunks: Mapping[str, npt.NDArray[np.uint8]],
 ) -> Tensor:
     dtype, kind = _NUMPY[data.dtype]
@@ -223,7 +222,7 @@ def _tensor(
     return Tensor(name, dtype, array.reshape(shape), _expansion(data))
 
 
-def _segment(handle: pb.TensorHandle, segments: dict[str, mmap.mmap]) -> mmap.mmap:
+def _segment(handle: pb.TensorHandle, segments: dict[str, Any]) -> Any:
     """The segment of a handle, mapped once per response."""
     name = handle.shared_memory.name
     if name not in segments:
