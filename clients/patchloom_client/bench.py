@@ -1,11 +1,13 @@
 """`patchloom bench`: loads a running server with a request, again and again, and times the answers."""
 
 import asyncio
+import math
 import statistics
 import struct
 import time
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from patchloom_proto import preprocess_pb2 as pb
 
@@ -38,7 +40,10 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of it. Milliseconds are of whole calls that succeeded; `errors` counts by reason."""
+    """What came of it. Milliseconds are of whole calls that succeeded, NaN where none did.
+
+    `errors` counts by reason; `first_error` is the first of them.
+    """
 
     sent: int
     succeeded: int
@@ -52,10 +57,11 @@ class Report:
     ms_p80: float
     ms_p99: float
     ms_max: float
+    first_error: PatchloomError | None
 
     def as_json(self) -> dict[str, object]:
-        """Plain data, numbers rounded."""
-        return {k: round(v, 3) if isinstance(v, float) else v for k, v in asdict(self).items()}
+        """Plain data: numbers rounded, null for none, an error as its text."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
 async def load_server(address: str, request: pb.PreprocessRequest, load: Load) -> Report:
@@ -99,6 +105,7 @@ class _Run:
         self._sent = self._items = self._bytes = 0
         self._ms: list[float] = []
         self._errors: dict[str, int] = {}
+        self._first_error: PatchloomError | None = None
 
     async def work(self, client: AsyncClient, request: pb.PreprocessRequest) -> None:
         """One request after the other until all are sent or the time is over."""
@@ -111,6 +118,7 @@ class _Run:
                     self._items += len(response.items)
                     self._bytes += sum(tensor.array.nbytes for tensor in response.tensors.values())
             except PatchloomError as error:
+                self._first_error = self._first_error or error
                 self._errors[error.reason] = self._errors.get(error.reason, 0) + 1
                 continue
             self._ms.append((time.perf_counter() - start) * 1000)
@@ -130,12 +138,19 @@ class _Run:
             ms_p50=percentiles[49],
             ms_p80=percentiles[79],
             ms_p99=percentiles[98],
-            ms_max=max(self._ms, default=0.0),
+            ms_max=max(self._ms, default=math.nan),
+            first_error=self._first_error,
         )
 
 
+def _plain(value: Any) -> object:
+    if isinstance(value, float):
+        return None if math.isnan(value) else round(value, 3)
+    return str(value) if isinstance(value, PatchloomError) else value
+
+
 def _percentiles(values: list[float]) -> list[float]:
-    """The 99 percentiles; zeros where there is no value."""
+    """The 99 percentiles; NaN where there is no value."""
     if len(values) < 2:
-        return [values[0] if values else 0.0] * 99
+        return [values[0] if values else math.nan] * 99
     return statistics.quantiles(values, n=100, method="inclusive")

@@ -33,15 +33,20 @@ _BOTH = frozenset({"parity", "dtype", "background", "lease_time", "address"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit status is 0, or 2 for an error, which is printed as JSON."""
+    """Runs the command line; the exit status is 0, or 2 for an error, which is printed as JSON.
+
+    `bench` prints its report in any case; 2 says that no request succeeded.
+    """
     try:
-        parsed = _parser().parse_args(arguments)
-        parsed.run(parsed)
+        parsed, unknown = _parser().parse_known_args(arguments)
+        if unknown:
+            text = f"unrecognized arguments: {' '.join(unknown)}; see patchloom {parsed.command} --help"
+            raise InvalidMessage(text, "flags")
+        return parsed.run(parsed) or 0
     except PatchloomError as error:
         return _fail(error)
     except (OSError, ValueError) as error:
         return _fail(InvalidMessage(str(error)))
-    return 0
 
 
 def _fail(error: PatchloomError) -> int:
@@ -51,7 +56,7 @@ def _fail(error: PatchloomError) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="patchloom", description="Multimodal preprocessing for LLM serving.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     serve = commands.add_parser("serve", help="run the service")
     serve.add_argument("--model", action="append", required=True, metavar="DIR_OR_ID", help="repeatable")
     serve.add_argument("--served-name", action="append", default=[], metavar="NAME", help="one per --model")
@@ -111,7 +116,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_bench)
 
 
-def _bench(arguments: argparse.Namespace) -> None:
+def _bench(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from patchloom_client.bench import Load, load_server, sample_request
@@ -123,7 +128,9 @@ def _bench(arguments: argparse.Namespace) -> None:
         request.model = arguments.model
     else:
         request = _request(arguments)
-    _print(asyncio.run(load_server(arguments.address, request, load)).as_json())
+    report = asyncio.run(load_server(_address(arguments), request, load))
+    _print(report.as_json())
+    return 0 if report.succeeded else 2
 
 
 def _request(arguments: argparse.Namespace) -> pb.PreprocessRequest:
@@ -152,8 +159,16 @@ def _answer(arguments: argparse.Namespace, count_only: bool) -> Response:
     if ignored := settings(arguments):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in ignored)
         print(f"no effect with --address, give it to patchloom serve: {flags}", file=sys.stderr)
-    with Client(arguments.address) as client:
+    with Client(_address(arguments)) as client:
         return client.count_tokens(request) if count_only else client.preprocess(request)
+
+
+def _address(arguments: argparse.Namespace) -> str:
+    """The server's; gRPC would take a name without a port for one of https."""
+    address: str = arguments.address
+    if ":" not in address:
+        raise InvalidMessage(f"{address!r} has no port; give HOST:PORT", "flags.address")
+    return address
 
 
 def _local(arguments: argparse.Namespace) -> "LocalService":
@@ -210,11 +225,15 @@ def _serve(arguments: argparse.Namespace) -> None:
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     if arguments.served_name and len(arguments.served_name) != len(arguments.model):
-        raise InvalidMessage("give one --served-name per --model, or none")
+        raise InvalidMessage("give one --served-name per --model, or none", "flags.served_name")
+    names = arguments.served_name or arguments.model
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InvalidMessage(
+            f"two models are served as {twice[0]!r}; give each its own name", "flags.served_name"
+        )
     prepare_process()
     keep_freed_memory()
     config = Config(**settings(arguments))
-    names = arguments.served_name or [""] * len(arguments.model)
     loaded = [load_model(path, config, name) for path, name in zip(arguments.model, names, strict=True)]
     asyncio.run(serve(config, {model.name: model for model in loaded}))
 

@@ -254,6 +254,7 @@ class Client:
         if self._loop.is_closed():
             return
         self._run(self._client.close())
+        self._run(_end_tasks())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -268,6 +269,14 @@ class Client:
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+
+async def _end_tasks() -> None:
+    """Ends what gRPC has left on this loop, so that nothing is destroyed while it waits."""
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _connect(address: str, timeout: float | None, max_message_bytes: int) -> AsyncClient:

@@ -22,17 +22,19 @@ class Parser(argparse.ArgumentParser):
         raise InvalidMessage(f"{message}; see {self.prog} --help", "flags")
 
 
-def add_request_flags(parser: argparse.ArgumentParser, options: Sequence[str]) -> None:
-    """One flag per request option, named after its field; an absent flag leaves the request file's value."""
+def add_request_flags(parser: argparse.ArgumentParser, options: Mapping[str, str]) -> None:
+    """One flag per request option, with its help; an absent flag leaves the request file's value."""
     group = parser.add_argument_group('request options (over the file\'s "patchloom" key)')
-    for name in options:
+    for name, text in options.items():
         flag = f"--{name.replace('_', '-')}"
         if name in _SWITCHES:
-            group.add_argument(flag, dest=f"option_{name}", action=argparse.BooleanOptionalAction)
+            group.add_argument(flag, dest=f"option_{name}", action=argparse.BooleanOptionalAction, help=text)
         elif name in _REPEATED:
-            group.add_argument(flag, dest=f"option_{name}", action="extend", nargs="+", metavar="KEY")
+            group.add_argument(
+                flag, dest=f"option_{name}", action="extend", nargs="+", metavar="KEY", help=text
+            )
         else:
-            group.add_argument(flag, dest=f"option_{name}", metavar="VALUE")
+            group.add_argument(flag, dest=f"option_{name}", metavar="VALUE", help=text)
 
 
 def request_options(arguments: argparse.Namespace) -> dict[str, Any]:

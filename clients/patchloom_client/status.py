@@ -18,7 +18,10 @@ def typed_error(error: grpc.aio.AioRpcError) -> errors.PatchloomError:
         status = None
     name = error.code().name
     if status is None:
-        return errors.error_class("", name)(error.details() or name)
+        text = error.details() or name
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            text = f"no answer from the server; is it running at this address? ({text})"
+        return errors.error_class("", name)(text)
     return error_from_status(status, name)
 
 

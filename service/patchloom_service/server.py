@@ -51,9 +51,9 @@ class Server:
         try:
             port: int = self._server.add_insecure_port(self._config.address)
         except RuntimeError as error:
-            raise OSError(f"cannot listen on {self._config.address}") from error
+            raise OSError(_no_address(self._config.address)) from error
         if port == 0:
-            raise OSError(f"cannot listen on {self._config.address}")
+            raise OSError(_no_address(self._config.address))
         await self._server.start()
         await self._metrics_server.start()
         self._sweeper = asyncio.create_task(self._sweep())
@@ -85,6 +85,7 @@ class Server:
 
 async def serve(config: Config, models: Mapping[str, ServedModel]) -> None:
     """Serves until SIGTERM or SIGINT, then drains."""
+    log.info("loading kernels; the first start on a machine compiles them, which takes a minute")
     server = Server(config, models)
     await asyncio.to_thread(server.preprocessor.warm)
     gc.collect()
@@ -101,6 +102,10 @@ async def serve(config: Config, models: Mapping[str, ServedModel]) -> None:
     await stopped.wait()
     log.info("draining")
     await server.stop()
+
+
+def _no_address(address: str) -> str:
+    return f"cannot listen on {address}: another process does, or the host has no such address"
 
 
 def _options(config: Config) -> list[tuple[str, int]]:

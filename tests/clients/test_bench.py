@@ -59,3 +59,10 @@ async def test_the_sample_needs_no_file_and_is_a_picture_to_the_server(capsys):
         assert await asyncio.to_thread(main, ["bench", *flags]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["succeeded"], report["errors"]) == (2, {})
+
+
+def test_a_load_that_failed_says_why_and_has_no_times(capsys):
+    assert main(["bench", "--address", "127.0.0.1:1", "--requests", "2"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert (report["succeeded"], report["errors"], report["ms_p50"]) == (0, {"UNAVAILABLE": 2}, None)
+    assert "is it running at this address?" in report["first_error"]

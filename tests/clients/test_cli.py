@@ -9,6 +9,7 @@ import pytest
 from patchloom_client import cli, local
 from patchloom_client.cli import main
 from patchloom_client.errors import ModelNotFound
+from patchloom_client.protocols import OPTIONS
 from safetensors import safe_open
 
 from bench.checkpoints import build_checkpoint
@@ -281,7 +282,11 @@ def test_inspect_writes_a_page_with_every_image_under_its_call(run, tmp_path):
         ),
         (
             ["count", "r.json", "--model", "m", "--pos"],
-            "unrecognized arguments: --pos; see patchloom --help",
+            "unrecognized arguments: --pos; see patchloom count --help",
+        ),
+        (
+            ["bench", "--requests", "2", "--dtpye", "float32"],
+            "unrecognized arguments: --dtpye; see patchloom bench --help",
         ),
         (
             ["preprocess", "r.json", "--model", "m"],
@@ -389,3 +394,41 @@ def test_a_directory_that_is_no_checkpoint_is_named_with_what_it_lacks(files, me
         (tmp_path / name).write_text('{"architectures": ["Qwen2VLForConditionalGeneration"]}')
     assert main(["model-info", str(tmp_path)]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["message"] == f"{tmp_path}: {message}"
+
+
+@pytest.mark.parametrize("command", ["count", "bench"])
+def test_an_address_needs_a_port(command, tmp_path, capsys):
+    path = tmp_path / "r.json"
+    path.write_text('{"messages": [{"role": "user", "content": "hi"}]}')
+    assert main([command, str(path), "--address", "localhost"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["field_path"], error["message"]) == (
+        "flags.address",
+        "'localhost' has no port; give HOST:PORT",
+    )
+
+
+def test_an_address_that_nobody_listens_on_is_said_in_words(tmp_path, capsys):
+    path = tmp_path / "r.json"
+    path.write_text('{"messages": [{"role": "user", "content": "hi"}]}')
+    assert main(["count", str(path), "--address", "127.0.0.1:1"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["reason"] == "UNAVAILABLE"
+    assert error["message"].startswith("no answer from the server; is it running at this address?")
+
+
+def test_two_models_need_two_names(capsys):
+    for names in ([], ["--served-name", "a", "--served-name", "a"]):
+        assert main(["serve", "--model", "m", "--model", "m", *names]) == 2
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert error["field_path"] == "flags.served_name"
+        assert "two models are served as" in error["message"]
+
+
+def test_every_request_option_is_explained(capsys):
+    with pytest.raises(SystemExit):
+        main(["count", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for name, text in OPTIONS.items():
+        assert f"--{name.replace('_', '-')}" in shown
+        assert text in shown

@@ -202,5 +202,27 @@ _SETTERS: dict[str, Setter] = {
     "expected_fingerprint": _fingerprint,
 }
 
-OPTIONS = tuple(_SETTERS)
-"""The names that apply_options takes."""
+OPTIONS: Mapping[str, str] = {
+    "add_generation_prompt": "open the assistant's turn at the end (default)",
+    "continue_final_message": "leave the last message open for the model to go on",
+    "template_kwargs": 'extra template variables, a JSON object: {"enable_thinking": false}',
+    "reasoning_effort": "a name that the template knows, or a number from 0 to 1",
+    "now": "what the template sees as now: 2026-01-01T00:00:00Z, or seconds since the epoch",
+    "literals": "control tokens in text: literal (text, default), parse or reject",
+    "tool_results": "images in tool results: keep (default), hoist to a user message, or reject",
+    "detail": "auto, low, high or original, for families that know it",
+    "min_pixels": "least pixels of an image after resizing",
+    "max_pixels": "most pixels of an image after resizing",
+    "parity": "whose pixels: aten_u8, pillow12 or pillow13",
+    "dtype": "float32, bfloat16 or float16",
+    "encoding": "model (values, default) or uint8 (levels, expanded by the receiver)",
+    "transport": "inline (default), shared_memory or cuda_ipc",
+    "positions": "add M-RoPE positions",
+    "known_content_keys": "content keys whose pixels are not to be sent",
+    "shards": "tensor-parallel ranks to balance the items over",
+    "background": "what transparent pixels are laid on: #rrggbb",
+    "show_messages": "add the normalized messages to the answer",
+    "lease_time": "seconds that leased memory stays",
+    "expected_fingerprint": "refuse the request where the server's settings differ",
+}
+"""The names that apply_options takes, and what they are for."""

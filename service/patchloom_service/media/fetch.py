@@ -95,7 +95,9 @@ class Fetcher:
 
     def _target(self, url: str) -> _Target:
         if not self._allowed:
-            raise FetchDisabled("fetching URLs is off; send the bytes")
+            raise FetchDisabled(
+                "fetching URLs is off; send the bytes, or start the server with --allow-fetch HOST"
+            )
         parts = _split(url)
         if parts.scheme != "https":
             raise UnsupportedContent("only https URLs are fetched; send https or the bytes")
