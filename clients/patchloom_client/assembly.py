@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from operator import index
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from patchloom_proto import preprocess_pb2 as pb
+
+from patchloom_client.errors import Internal
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -36,20 +39,28 @@ Event = pb.PreprocessStreamResponse | Chunk
 
 
 def read_event(message: bytes) -> Event:
-    """A serialized PreprocessStreamResponse; DecodeError where it is none.
+    """A serialized PreprocessStreamResponse; Internal where it is none.
 
     A chunk is read here: protobuf would copy its content twice.
     """
-    fields = _fields(memoryview(message))
-    if _EVENT["chunk"] not in fields:
-        return pb.PreprocessStreamResponse.FromString(message)
-    chunk = _fields(fields[_EVENT["chunk"]])
+    try:
+        fields = _fields(memoryview(message))
+        if _EVENT["chunk"] not in fields:
+            return pb.PreprocessStreamResponse.FromString(message)
+        return _chunk(fields)
+    except (DecodeError, TypeError, UnicodeDecodeError) as error:
+        raise Internal("the server sent a message that cannot be read") from error
+
+
+def _chunk(fields: Mapping[int, Any]) -> Chunk:
+    """The chunk of an event's fields; TypeError where one has another type."""
     none = memoryview(b"")
+    chunk = _fields(memoryview(fields[_EVENT["chunk"]]))
     return Chunk(
         request_id=str(fields.get(_EVENT["request_id"], none), "utf-8"),
         tensor=str(chunk.get(_CHUNK["tensor"], none), "utf-8"),
-        offset=chunk.get(_CHUNK["offset"], 0),
-        data=chunk.get(_CHUNK["data"], none),
+        offset=index(chunk.get(_CHUNK["offset"], 0)),
+        data=memoryview(chunk.get(_CHUNK["data"], none)),
     )
 
 
@@ -60,11 +71,12 @@ def start_message(request: bytes) -> bytes:
 
 
 class Assembly:
-    """What has come of one answer."""
+    """What has come of one answer. Internal where a server sends what cannot be one."""
 
     def __init__(self) -> None:
         self.announced: pb.PreprocessResponse | None = None
         self.content: Mapping[str, Bytes] = {}
+        self._come: dict[str, int] = {}  # bytes, which come in order
         self._missing = 0
 
     @property
@@ -74,18 +86,28 @@ class Assembly:
 
     def announce(self, response: pb.PreprocessResponse) -> None:
         """The response; the content of its chunked tensors follows."""
+        if self.announced is not None:
+            raise Internal("the server answered a request twice")
         sizes = {n: d.chunked for n, d in response.tensors.items() if d.WhichOneof("payload") == "chunked"}
         if sizes:
             _settle_malloc()
+        try:
+            self.content = {name: np.empty(size, np.uint8) for name, size in sizes.items()}
+        except (MemoryError, OverflowError, ValueError) as error:
+            raise Internal(f"no memory for tensors of {sum(sizes.values())} bytes") from error
         self.announced = response
-        self.content = {name: np.empty(size, np.uint8) for name, size in sizes.items()}
+        self._come = dict.fromkeys(sizes, 0)
         self._missing = sum(sizes.values())
 
     def add(self, chunk: Chunk) -> None:
-        """A piece of an announced tensor."""
-        end = chunk.offset + len(chunk.data)
+        """The next piece of an announced tensor."""
+        size = len(chunk.data)
+        end = chunk.offset + size
+        if self._come.get(chunk.tensor) != chunk.offset or end > len(self.content[chunk.tensor]):
+            raise Internal(f"the server sent bytes {chunk.offset} to {end} of {chunk.tensor!r} out of turn")
         self.content[chunk.tensor][chunk.offset : end] = np.frombuffer(chunk.data, np.uint8)
-        self._missing -= len(chunk.data)
+        self._come[chunk.tensor] = end
+        self._missing -= size
 
 
 @cache
@@ -123,10 +145,10 @@ def _fields(message: memoryview) -> dict[int, Any]:
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
     """The number at `at`, and where it ends."""
     value = 0
-    for index, byte in enumerate(message[at : at + 10]):
-        value |= (byte & 0x7F) << 7 * index
+    for place, byte in enumerate(message[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return value, at + index + 1
+            return value, at + place + 1
     raise DecodeError("the message is cut off")
 
 

@@ -18,7 +18,7 @@ from patchloom_client.releases import Releases
 from patchloom_client.retry import ONCE, Retry
 from patchloom_client.shm import owner
 from patchloom_client.status import error_from_status, typed_error
-from patchloom_client.stream import Stream, check_size
+from patchloom_client.stream import Stream, check_size, seconds_allowed
 from patchloom_client.tensors import Response, read_response
 
 _T = TypeVar("_T")
@@ -29,6 +29,7 @@ OWNER_KEY = "patchloom-owner"
 """Metadata that names this process, so that the server sees when it dies."""
 
 _FLUSH_SECONDS = 2.0
+_END_SECONDS = 1.0  # that a server has to end a call that it answered
 _MAX_METADATA_BYTES = 1 << 20  # an error that names hundreds of missing content keys; gRPC's default is 8 KiB
 
 _INLINE = (pb.TRANSPORT_UNSPECIFIED, pb.TRANSPORT_INLINE)
@@ -80,9 +81,9 @@ class AsyncClient:
             ],
         )
         method = f"/{_SERVICE}/PreprocessStream"
-        self._stream = self._channel.stream_stream(method, response_deserializer=read_event)
-        # A stream of one request: the same on the wire.
-        self._chunked = self._channel.unary_stream(method, response_deserializer=read_event)
+        # Answers as bytes: gRPC would pass on None for one that cannot be read.
+        self._stream = self._channel.stream_stream(method)
+        self._chunked = self._channel.unary_stream(method)  # a stream of one request
         # Requests as bytes: their size is to be known, and protobuf counts it by serializing them.
         self._unary = {
             name: self._channel.unary_unary(f"/{_SERVICE}/{name}", response_deserializer=answer.FromString)
@@ -94,13 +95,15 @@ class AsyncClient:
 
     async def preprocess(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
         """Token ids and tensors of a request. The response owns its lease: close it after use."""
+        if not isinstance(request, pb.PreprocessRequest):
+            raise TypeError("expected a PreprocessRequest; patchloom_client.protocols reads what APIs take")
         self._releases.hurry()
         data = request.SerializeToString()
         check_size(len(data), self._max_message_bytes)
-        limit = self._timeout if timeout is None else timeout
+        limit = seconds_allowed(self._timeout if timeout is None else timeout)
         if request.output.transport in _INLINE and _may_be_large(request, len(data)):
-            return await self._tried(lambda: self._in_chunks(data, limit))
-        message = await self._tried(lambda: self._in_one("Preprocess", data, limit))
+            return await self._tried(lambda: self._in_chunks(data, limit), limit)
+        message = await self._tried(lambda: self._in_one("Preprocess", data, limit), limit)
         return read_response(message, release=self._releases.add)
 
     def stream(self, *, retry: Retry = Retry()) -> Stream:  # noqa: B008 - a frozen value
@@ -161,11 +164,14 @@ class AsyncClient:
     async def _call(self, method: str, message: Any, timeout: float | None) -> Any:
         data = message.SerializeToString()
         check_size(len(data), self._max_message_bytes)
-        limit = self._timeout if timeout is None else timeout
-        return await self._tried(lambda: self._in_one(method, data, limit))
+        limit = seconds_allowed(self._timeout if timeout is None else timeout)
+        return await self._tried(lambda: self._in_one(method, data, limit), limit)
 
     async def _in_one(self, method: str, data: bytes, limit: float | None) -> Any:
-        return await self._unary[method](data, timeout=limit, metadata=self._metadata)
+        answer = await self._unary[method](data, timeout=limit, metadata=self._metadata)
+        if answer is None:  # gRPC's word for a message that it cannot read
+            raise errors.Internal("the server sent a message that cannot be read")
+        return answer
 
     async def _in_chunks(self, data: bytes, limit: float | None) -> Response:
         """One request over a stream of its own: large tensors then come in pieces.
@@ -175,28 +181,33 @@ class AsyncClient:
         assembly = Assembly()
         call = self._chunked(start_message(data), timeout=limit, metadata=self._metadata)
         try:
-            async for event in call:
+            async for message in call:
+                event = read_event(message)
                 if isinstance(event, Chunk):
                     assembly.add(event)
                 elif event.HasField("tensors_ready"):
                     assembly.announce(event.tensors_ready)
                 elif event.HasField("error"):
                     raise error_from_status(event.error)
+                if assembly.complete:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(call.code(), _END_SECONDS)
+                    break
         finally:
             call.cancel()  # does nothing where it is over
         if assembly.announced is None or not assembly.complete:
             raise errors.Unavailable("the server ended the stream without an answer")
         return read_response(assembly.announced, chunks=assembly.content)
 
-    async def _tried(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """The result of a call, made again as the client's `retry` says."""
+    async def _tried(self, call: Callable[[], Awaitable[_T]], limit: float | None) -> _T:
+        """The result of a call of at most `limit` seconds, made again as the client's `retry` says."""
         tries = 0
         while True:
             try:
                 return await call()
             except (grpc.aio.AioRpcError, errors.PatchloomError) as error:
                 tries += 1
-                failure = typed_error(error) if isinstance(error, grpc.aio.AioRpcError) else error
+                failure = typed_error(error, limit) if isinstance(error, grpc.aio.AioRpcError) else error
                 delay = self._retry.delay(failure, tries)
                 if delay is None:
                     raise failure from error

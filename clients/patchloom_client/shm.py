@@ -15,7 +15,7 @@ from typing import Any
 
 from patchloom_proto import preprocess_pb2 as pb
 
-from patchloom_client.errors import FailedPrecondition, StaleHandle
+from patchloom_client.errors import FailedPrecondition, OutOfMemory, StaleHandle
 from patchloom_client.huge_pages import map_file
 
 DIRECTORY = Path("/dev/shm")
@@ -29,7 +29,7 @@ def map_segment(handle: pb.TensorHandle, directory: Path = DIRECTORY) -> Any:
     """The segment that a handle is in, whole, as a read-only buffer. The lock ends with the last view of it.
 
     StaleHandle where the handle is malformed or its memory has another content by now,
-    FailedPrecondition where it is not on this host.
+    FailedPrecondition where it is not on this host, OutOfMemory where there is no room to map it.
     """
     if handle.WhichOneof("location") != "shared_memory":
         raise StaleHandle("the handle names no memory; ask for the tensors again")
@@ -67,7 +67,10 @@ def _map(fd: int, handle: pb.TensorHandle) -> Any:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_size < handle.offset + handle.size:
         raise StaleHandle("the handle is malformed; ask for the tensors again")
-    memory = map_file(fd, status.st_size)
+    try:
+        memory = map_file(fd, status.st_size)
+    except OSError as error:
+        raise OutOfMemory(f"no room to map {status.st_size} bytes of shared memory") from error
     wanted = (_MAGIC, handle.generation, handle.server_instance.encode(), handle.lease_id.encode())
     if _HEADER.unpack_from(memory) != wanted:
         raise StaleHandle("the memory has another response by now; ask for the tensors again")

@@ -10,8 +10,8 @@ from grpc_status import rpc_status
 from patchloom_client import errors
 
 
-def typed_error(error: grpc.aio.AioRpcError) -> errors.PatchloomError:
-    """The typed error of a failed call."""
+def typed_error(error: grpc.aio.AioRpcError, limit: float | None = None) -> errors.PatchloomError:
+    """The typed error of a failed call that had `limit` seconds."""
     try:
         status = rpc_status.from_call(error)
     except ValueError:  # gRPC itself gave another code, and its own text counts
@@ -21,6 +21,8 @@ def typed_error(error: grpc.aio.AioRpcError) -> errors.PatchloomError:
         text = error.details() or name
         if error.code() is grpc.StatusCode.UNAVAILABLE:
             text = f"no answer from the server; is it running at this address? ({text})"
+        elif error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and limit is not None:
+            text = f"no answer within {limit:g} s"
         return errors.error_class("", name)(text)
     return error_from_status(status, name)
 

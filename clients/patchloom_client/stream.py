@@ -10,7 +10,7 @@ import grpc
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client import errors
-from patchloom_client.assembly import Assembly, Bytes, Chunk, Event
+from patchloom_client.assembly import Assembly, Bytes, Chunk, Event, read_event
 from patchloom_client.retry import Retry
 from patchloom_client.status import error_from_status, typed_error
 from patchloom_client.tensors import Response, read_response
@@ -25,6 +25,13 @@ def check_size(size: int, most: int) -> None:
         raise errors.MessageTooLarge(
             f"the request has {size} bytes; at most {most} are allowed, raise max_message_bytes on both sides"
         )
+
+
+def seconds_allowed(timeout: float | None) -> float | None:
+    """The timeout of a call; InvalidMessage where no call can end within it."""
+    if timeout is not None and not timeout > 0:
+        raise errors.InvalidMessage(f"a call takes more than {timeout} seconds", "timeout")
+    return timeout
 
 
 class Call:
@@ -134,9 +141,9 @@ class Stream:
     async def start(self, request: pb.PreprocessRequest, *, timeout: float | None = None) -> Call:
         """Sends a request, whose time runs from now. The request must not be changed before its answer."""
         check_size(request.ByteSize(), self._max_message_bytes)
+        seconds = seconds_allowed(self._timeout if timeout is None else timeout)
         self._hurry()
         call = Call(self, next(self._ids), request)
-        seconds = self._timeout if timeout is None else timeout
         if seconds is not None:
             loop = asyncio.get_running_loop()
             call.deadline = loop.time() + seconds
@@ -202,10 +209,12 @@ class Stream:
             writer = asyncio.create_task(self._write_all(connection))
             try:
                 async for message in connection:
-                    self._take(message)
+                    self._take(read_event(message))
                 failure: errors.PatchloomError = errors.Unavailable("the server closed the stream")
             except grpc.aio.AioRpcError as error:
                 failure = typed_error(error)
+            except errors.PatchloomError as error:  # what came cannot be read
+                failure = error
             finally:
                 writer.cancel()
                 connection.cancel()
@@ -242,20 +251,28 @@ class Stream:
         if call is None:
             self._discard(message)
             return
+        try:
+            ended = self._hand(call, message)
+        except errors.PatchloomError as error:
+            call.fail(error)
+            ended = True
+        if ended:
+            self._calls.pop(call.request_id, None)
+
+    def _hand(self, call: Call, message: Event) -> bool:
+        """Hands an event to its call and returns whether that ended the call."""
         if isinstance(message, Chunk):
             call.add(message)
         else:
             match message.WhichOneof("event"):
                 case "tokens_ready":
                     call.succeed_tokens(message.tokens_ready)
-                    return
+                    return False
                 case "tensors_ready":
                     call.announce(message.tensors_ready)
                 case "error":
-                    self._failed(call, error_from_status(message.error))
-                    return
-        if call.complete(self._read):
-            del self._calls[call.request_id]
+                    return self._failed(call, error_from_status(message.error))
+        return call.complete(self._read)
 
     def _discard(self, message: Event) -> None:
         """Gives back the lease of a response that nobody waits for any more."""
@@ -268,18 +285,19 @@ class Stream:
             except errors.PatchloomError:
                 return  # reading gave the lease back
 
-    def _failed(self, call: Call, error: errors.PatchloomError) -> None:
+    def _failed(self, call: Call, error: errors.PatchloomError) -> bool:
+        """Tries the call again where that may help, and returns whether it ended."""
         if isinstance(error, errors.DuplicateRequest):
-            return  # of a second message; the request in flight goes on
+            return False  # of a second message; the request in flight goes on
         call.tries += 1
         delay = self._retry.delay(error, call.tries)
         if delay is None:
-            del self._calls[call.request_id]
             call.fail(error)
-            return
+            return True
         task = asyncio.create_task(self._send_later(call, delay))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return False
 
     async def _send_later(self, call: Call, delay: float) -> None:
         await asyncio.sleep(delay)

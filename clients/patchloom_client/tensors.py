@@ -13,6 +13,7 @@ import numpy.typing as npt
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client.cuda import CudaMemory, map_cuda
+from patchloom_client.errors import Internal
 from patchloom_client.shm import map_segment
 
 if TYPE_CHECKING:
@@ -162,13 +163,14 @@ def read_response(
 
     With `release` the response owns its lease: closing or losing it calls `release`, once. Without, it is
     a reader's view, for a rank that was handed the message. `chunks` holds the content of chunked tensors.
-    Raises StaleHandle where the memory is gone, FailedPrecondition where it is another host's.
+    Raises StaleHandle where the memory is gone, FailedPrecondition where it is another host's, Internal where
+    a tensor is not what the message says.
     """
     named = sorted(message.tensors.items(), key=itemgetter(0))
     lease = _lease([data for _, data in named])
     segments: dict[str, Any] = {}
     try:
-        tensors = {name: _tensor(name, data, segments, chunks or {}) for name, data in named}
+        tensors = {name: _checked(name, data, segments, chunks or {}) for name, data in named}
     except BaseException:
         if lease is not None and release is not None:
             release(lease)
@@ -198,6 +200,15 @@ def _lease(tensors: Iterable[pb.TensorData]) -> pb.Lease | None:
     return None
 
 
+def _checked(
+    name: str, data: pb.TensorData, segments: dict[str, Any], chunks: Mapping[str, npt.NDArray[np.uint8]]
+) -> Tensor:
+    try:
+        return _tensor(name, data, segments, chunks)
+    except (KeyError, OverflowError, ValueError) as error:
+        raise Internal(f"the server's tensor {name!r} has another size or type than it says") from error
+
+
 def _tensor(
     name: str,
     data: pb.TensorData,
@@ -211,12 +222,15 @@ def _tensor(
         device: Any = map_cuda(data.handle, kind, shape)
         return Tensor(name, dtype, device, _expansion(data))
     content: Any = data.inline
-    offset = 0
+    offset, size = 0, len(data.inline)
     if payload == "handle":
-        content, offset = _segment(data.handle, segments), data.handle.offset
+        content, offset, size = _segment(data.handle, segments), data.handle.offset, data.handle.size
     elif payload == "chunked":
         content = chunks[name]
+        size = len(content)
     count = prod(shape)
+    if size != count * kind.itemsize:
+        raise ValueError(f"{size} bytes for the shape {shape}")
     array: npt.NDArray[Any] = np.frombuffer(content, kind, count, offset) if count else np.empty(0, kind)
     array.setflags(write=False)
     return Tensor(name, dtype, array.reshape(shape), _expansion(data))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
 from patchloom_client.assembly import Assembly, Chunk, read_event, start_message
+from patchloom_client.errors import Internal
 from patchloom_proto import preprocess_pb2 as pb
 
 
@@ -43,9 +43,9 @@ def test_a_message_that_is_cut_off_is_refused_wherever_it_is():
         if length == len(message.request_id) + 2:  # ends between two fields
             assert read_event(whole[:length]) == pb.PreprocessStreamResponse(request_id=message.request_id)
             continue
-        with pytest.raises(DecodeError):
+        with pytest.raises(Internal):
             read_event(whole[:length])
-    with pytest.raises(DecodeError):
+    with pytest.raises(Internal):
         read_event(whole + b"\x0b")  # a group
 
 
@@ -55,19 +55,51 @@ def test_fields_of_a_newer_server_are_passed_over():
         assert read_event(whole + unknown) == read_event(unknown + whole) == read_event(whole)
 
 
-def test_an_assembly_is_complete_with_its_last_byte_in_any_order():
+def announced():
     assembly = Assembly()
     response = pb.PreprocessResponse()
     response.tensors["a"].chunked = 10
-    response.tensors["b"].inline = b"abc"
-    assert not assembly.complete
+    response.tensors["b"].chunked = 3
+    response.tensors["c"].inline = b"abc"
     assembly.announce(response)
-    for offset in (6, 0, 3):
+    return assembly
+
+
+def test_an_assembly_is_complete_with_the_last_byte_of_every_tensor():
+    assert not Assembly().complete
+    assembly = announced()
+    for tensor, offset, size in (("a", 0, 3), ("b", 0, 1), ("a", 3, 0), ("a", 3, 7), ("b", 1, 2)):
         assert not assembly.complete
-        data = bytes(range(offset, min(offset + 3, 10))) if offset < 6 else bytes(range(6, 10))
-        assembly.add(Chunk("1", "a", offset, memoryview(data)))
+        assembly.add(Chunk("1", tensor, offset, memoryview(bytes(range(offset, offset + size)))))
     assert assembly.complete
     np.testing.assert_array_equal(assembly.content["a"], np.arange(10))
+    np.testing.assert_array_equal(assembly.content["b"], np.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "offset", "size"),
+    [("a", 1, 1), ("a", 0, 11), ("a", 1 << 63, 1), ("x", 0, 1), ("c", 0, 3), ("b", 0, 4)],
+)
+def test_a_chunk_that_is_out_of_turn_or_of_no_tensor_is_the_servers_fault(tensor, offset, size):
+    with pytest.raises(Internal, match="out of turn"):
+        announced().add(Chunk("1", tensor, offset, memoryview(bytes(size))))
+
+
+def test_the_same_chunk_twice_and_a_second_answer_are_the_servers_fault():
+    assembly = announced()
+    assembly.add(Chunk("1", "a", 0, memoryview(b"1")))
+    with pytest.raises(Internal, match="out of turn"):
+        assembly.add(Chunk("1", "a", 0, memoryview(b"1")))
+    with pytest.raises(Internal, match="twice"):
+        assembly.announce(pb.PreprocessResponse())
+
+
+@pytest.mark.parametrize("size", [1 << 62, (1 << 64) - 1])
+def test_a_size_that_no_memory_has_is_the_servers_fault(size):
+    response = pb.PreprocessResponse()
+    response.tensors["a"].chunked = size
+    with pytest.raises(Internal, match=str(size)):
+        Assembly().announce(response)
 
 
 @pytest.mark.parametrize("size", [0, 5, 127, 128, 70_000])
