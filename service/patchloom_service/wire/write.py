@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -121,11 +122,12 @@ _INLINE_FIELD = pb.TensorData.DESCRIPTOR.fields_by_name["inline"].number
 
 def _packed_ids(ids: IdArray) -> bytes:
     """The field `token_ids`, packed varints. Media repeat one thousands of times: it is encoded once."""
-    starts = np.flatnonzero(np.diff(ids, prepend=-1))
-    if len(starts) > len(ids) // 16:
+    edges = np.flatnonzero(ids[1:] != ids[:-1]) + 1
+    if len(edges) >= len(ids) // 16:
         return pb.PreprocessResponse(token_ids=ids.tolist()).SerializeToString()
-    counts, values = np.diff(starts, append=len(ids)).tolist(), ids[starts].tolist()
-    packed = b"".join([varint(value) * count for value, count in zip(values, counts, strict=True)])
+    bounds = [0, *edges.tolist(), len(ids)]
+    runs = zip(ids[bounds[:-1]].tolist(), pairwise(bounds), strict=True)
+    packed = b"".join([varint(value) * (end - start) for value, (start, end) in runs])
     return length_delimited(_IDS_FIELD, len(packed)) + packed
 
 
