@@ -1,10 +1,15 @@
 """Calls the service: an asynchronous client, and a synchronous one that runs it on a thread of its own."""
 
 import asyncio
+import concurrent.futures
 import json
+import os
 import threading
+import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -18,7 +23,7 @@ from patchloom_client.releases import Releases
 from patchloom_client.retry import ONCE, Retry
 from patchloom_client.shm import owner
 from patchloom_client.status import error_from_status, typed_error
-from patchloom_client.stream import Stream, check_size, seconds_allowed
+from patchloom_client.stream import Stream, check_size, own_cancel, seconds_allowed
 from patchloom_client.tensors import Response, read_response
 
 _T = TypeVar("_T")
@@ -29,6 +34,7 @@ OWNER_KEY = "patchloom-owner"
 """Metadata that names this process, so that the server sees when it dies."""
 
 _FLUSH_SECONDS = 2.0
+_FRAME_BYTES = 4096  # around a chunk of as many bytes as a message may have
 _END_SECONDS = 1.0  # that a server has to end a call that it answered
 _MAX_METADATA_BYTES = 1 << 20  # an error that names hundreds of missing content keys; gRPC's default is 8 KiB
 
@@ -74,7 +80,7 @@ class AsyncClient:
         self._channel = grpc.aio.insecure_channel(
             address,
             options=[
-                ("grpc.max_receive_message_length", max_message_bytes),
+                ("grpc.max_receive_message_length", max_message_bytes + _FRAME_BYTES),
                 ("grpc.max_send_message_length", max_message_bytes),
                 ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.service_config", json.dumps({"loadBalancingConfig": [{load_balancing: {}}]})),
@@ -92,6 +98,10 @@ class AsyncClient:
         holder = owner()
         self._metadata = grpc.aio.Metadata(*([(OWNER_KEY, holder)] if holder else []))
         self._releases = Releases(self.release_leases)
+        self._closed = False
+        self._open: weakref.WeakSet[Any] = (
+            weakref.WeakSet()
+        )  # streams, which gRPC leaves open with its channel
 
     async def preprocess(self, request: pb.PreprocessRequest, timeout: float | None = None) -> Response:
         """Token ids and tensors of a request. The response owns its lease: close it after use."""
@@ -100,16 +110,15 @@ class AsyncClient:
         self._releases.hurry()
         data = request.SerializeToString()
         check_size(len(data), self._max_message_bytes)
-        limit = seconds_allowed(self._timeout if timeout is None else timeout)
         if request.output.transport in _INLINE and _may_be_large(request, len(data)):
-            return await self._tried(lambda: self._in_chunks(data, limit), limit)
-        message = await self._tried(lambda: self._in_one("Preprocess", data, limit), limit)
+            return await self._tried(partial(self._in_chunks, data), timeout)
+        message = await self._tried(partial(self._in_one, "Preprocess", data), timeout)
         return read_response(message, release=self._releases.add)
 
     def stream(self, *, retry: Retry = Retry()) -> Stream:  # noqa: B008 - a frozen value
         """Many requests in flight over one call; an asynchronous context manager."""
         return Stream(
-            lambda: self._stream(metadata=self._metadata),
+            lambda: self._kept(self._stream(metadata=self._metadata)),
             lambda message, chunks: read_response(message, chunks=chunks, release=self._releases.add),
             retry,
             self._timeout,
@@ -148,9 +157,17 @@ class AsyncClient:
         return tuple((await self._call("ListModels", pb.ListModelsRequest(), None)).models)
 
     async def close(self) -> None:
-        """Gives back the leases of closed responses and ends the connection."""
+        """Gives back the leases of closed responses and ends the connection; a second call does nothing.
+
+        What is in flight raises Cancelled, and so does every later call.
+        """
+        if self._closed:
+            return
         with suppress(TimeoutError):
             await asyncio.wait_for(self._releases.flush(), _FLUSH_SECONDS)
+        self._closed = True
+        for call in list(self._open):
+            call.cancel()
         await self._channel.close()
 
     async def __aenter__(self) -> Self:
@@ -164,8 +181,7 @@ class AsyncClient:
     async def _call(self, method: str, message: Any, timeout: float | None) -> Any:
         data = message.SerializeToString()
         check_size(len(data), self._max_message_bytes)
-        limit = seconds_allowed(self._timeout if timeout is None else timeout)
-        return await self._tried(lambda: self._in_one(method, data, limit), limit)
+        return await self._tried(partial(self._in_one, method, data), timeout)
 
     async def _in_one(self, method: str, data: bytes, limit: float | None) -> Any:
         answer = await self._unary[method](data, timeout=limit, metadata=self._metadata)
@@ -179,7 +195,7 @@ class AsyncClient:
         In one message gRPC would hold each of them several times, on both sides.
         """
         assembly = Assembly()
-        call = self._chunked(start_message(data), timeout=limit, metadata=self._metadata)
+        call = self._kept(self._chunked(start_message(data), timeout=limit, metadata=self._metadata))
         try:
             async for message in call:
                 event = read_event(message)
@@ -199,18 +215,35 @@ class AsyncClient:
             raise errors.Unavailable("the server ended the stream without an answer")
         return read_response(assembly.announced, chunks=assembly.content)
 
-    async def _tried(self, call: Callable[[], Awaitable[_T]], limit: float | None) -> _T:
-        """The result of a call of at most `limit` seconds, made again as the client's `retry` says."""
-        tries = 0
+    def _kept(self, call: Any) -> Any:
+        """The call of a stream, to be ended with the client."""
+        self._open.add(call)
+        return call
+
+    async def _tried(self, call: Callable[[float | None], Awaitable[_T]], timeout: float | None) -> _T:
+        """The result of a call that is told its seconds, made again as the client's `retry` says.
+
+        All tries together take at most `timeout`, by default the client's.
+        """
+        limit = seconds_allowed(self._timeout if timeout is None else timeout)
+        end = None if limit is None else time.monotonic() + limit
+        left, tries = limit, 0
         while True:
+            if self._closed:
+                raise errors.Cancelled("the client was closed")
             try:
-                return await call()
+                return await call(left)
             except (grpc.aio.AioRpcError, errors.PatchloomError) as error:
                 tries += 1
                 failure = typed_error(error, limit) if isinstance(error, grpc.aio.AioRpcError) else error
                 delay = self._retry.delay(failure, tries)
-                if delay is None:
+                left = None if end is None or delay is None else end - delay - time.monotonic()
+                if delay is None or (left is not None and left <= 0):
                     raise failure from error
+            except asyncio.CancelledError as error:
+                if own_cancel() or not self._closed:
+                    raise
+                raise errors.Cancelled("the client was closed") from error
             await asyncio.sleep(delay)
 
 
@@ -226,11 +259,17 @@ def _may_be_large(request: pb.PreprocessRequest, size: int) -> bool:
 
 
 class Client:
-    """AsyncClient for code without an event loop: the same methods, blocking; safe from many threads."""
+    """AsyncClient for code without an event loop: the same methods, blocking; safe from many threads.
+
+    It belongs to the process that made it: FailedPrecondition in a child of it.
+    """
 
     def __init__(
         self, address: str, *, timeout: float | None = None, max_message_bytes: int = MAX_MESSAGE_BYTES
     ) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="patchloom-client", daemon=True)
         self._thread.start()
@@ -262,10 +301,14 @@ class Client:
 
     def close(self) -> None:
         """Ends the connection and the thread; a second call does nothing."""
-        if self._loop.is_closed():
+        if os.getpid() != self._pid:
             return
-        self._run(self._client.close())
-        self._run(_end_tasks())
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        for work in (self._client.close(), _end_tasks()):
+            asyncio.run_coroutine_threadsafe(work, self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -279,7 +322,18 @@ class Client:
         self.close()
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if os.getpid() != self._pid:  # the lock may be held by a thread that is not here
+            work.close()
+            raise errors.FailedPrecondition("the client is its parent process's; make one after the fork")
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise errors.Cancelled("the client was closed")
+            result = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return result.result()
+        except concurrent.futures.CancelledError as error:
+            raise errors.Cancelled("the client was closed") from error
 
 
 async def _end_tasks() -> None:

@@ -58,7 +58,7 @@ class Releases:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._hurry.wait(), _LINGER)
             some = [self._waiting.popleft() for _ in range(min(len(self._waiting), _PER_CALL))]
-            with suppress(PatchloomError):
+            with suppress(PatchloomError):  # Cancelled once the client is closed
                 await self._send(some)
         self._hurry.clear()
 

@@ -8,11 +8,15 @@ from patchloom_client.errors import PatchloomError, ResourceExhausted, Unavailab
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """At most `attempts` tries, the first included; waits grow from `first` to `most` seconds."""
+    """At most `attempts` tries, the first included; waits grow from `first` to `most` seconds.
+
+    A server that asks for more than `patience` seconds is not asked again.
+    """
 
     attempts: int = 5
     first: float = 0.05
     most: float = 5.0
+    patience: float = 60.0
 
     def delay(self, error: PatchloomError, tries: int) -> float | None:
         """Seconds to wait after `tries` failed tries, None where another would not help.
@@ -24,6 +28,8 @@ class Retry:
             return None
         growing: float = min(self.most, self.first * 2 ** (tries - 1))
         if isinstance(error, ResourceExhausted) and error.retry_after is not None:
+            if error.retry_after > self.patience:
+                return None
             growing = max(error.retry_after, growing)
         elif not isinstance(error, Unavailable):
             return None

@@ -49,7 +49,8 @@ def map_segment(handle: pb.TensorHandle, directory: Path = DIRECTORY) -> Any:
 
 def _open(path: str) -> int:
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # Not to wait where something else than a file has the name.
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError as error:
         raise FailedPrecondition(
             "this user may not map the server's memory; start the server with --shm-readers",

@@ -4,6 +4,7 @@ from typing import Any
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
@@ -14,7 +15,7 @@ def typed_error(error: grpc.aio.AioRpcError, limit: float | None = None) -> erro
     """The typed error of a failed call that had `limit` seconds."""
     try:
         status = rpc_status.from_call(error)
-    except ValueError:  # gRPC itself gave another code, and its own text counts
+    except (DecodeError, ValueError):  # gRPC itself gave another code, and its own text counts
         status = None
     name = error.code().name
     if status is None:
@@ -28,18 +29,21 @@ def typed_error(error: grpc.aio.AioRpcError, limit: float | None = None) -> erro
 
 
 def error_from_status(status: status_pb2.Status, name: str = "") -> errors.PatchloomError:
-    """The typed error of a google.rpc.Status; `name` is its code's, by default the one in it."""
-    name = name or code_pb2.Code.Name(status.code)
+    """The typed error of a google.rpc.Status; `name` is its code's, by default the one in it.
+
+    Internal for a code that gRPC does not have; details that cannot be read are passed over.
+    """
+    name = name or (code_pb2.Code.Name(status.code) if status.code in code_pb2.Code.values() else "INTERNAL")
     info = error_details_pb2.ErrorInfo()
     keys: list[str] = []
     retry_after: float | None = None
     for detail in status.details:
-        if detail.Is(info.DESCRIPTOR):
-            detail.Unpack(info)
+        if (found := _unpacked(detail, error_details_pb2.ErrorInfo)) is not None:
+            info = found
         elif (resource := _unpacked(detail, error_details_pb2.ResourceInfo)) is not None:
             keys.append(resource.resource_name)
         elif (retry := _unpacked(detail, error_details_pb2.RetryInfo)) is not None:
-            retry_after = retry.retry_delay.ToNanoseconds() / 1e9
+            retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     kind = errors.error_class(info.reason, name)
     message, path = info.metadata["message"] or status.message, info.metadata["field_path"]
     if issubclass(kind, errors.ContentKeyNotFound):
@@ -51,4 +55,7 @@ def error_from_status(status: status_pb2.Status, name: str = "") -> errors.Patch
 
 def _unpacked(detail: any_pb2.Any, kind: Any) -> Any:
     message = kind()
-    return message if detail.Unpack(message) else None
+    try:
+        return message if detail.Unpack(message) else None
+    except DecodeError:
+        return None

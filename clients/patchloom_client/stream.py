@@ -15,7 +15,11 @@ from patchloom_client.retry import Retry
 from patchloom_client.status import error_from_status, typed_error
 from patchloom_client.tensors import Response, read_response
 
-_GRACE = 1.0  # seconds that the server has to say itself that a request's time is over
+_GRACE = 1.0  # seconds that the server has to say itself that a request's time is over, or what it takes
+_SURE_BYTES = 64 << 10  # of a message that every server takes
+LIMIT_KEY = "patchloom-max-message-bytes"
+"""Metadata at the beginning of a stream that says the server's bound of a message."""
+
 Read = Callable[[pb.PreprocessResponse, Mapping[str, Bytes]], Response]
 
 
@@ -34,6 +38,12 @@ def seconds_allowed(timeout: float | None) -> float | None:
     return timeout
 
 
+def own_cancel() -> bool:
+    """Whether the CancelledError at hand is of the current task, not of a call that gRPC cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Call:
     """One request of a stream. Ids of `tokens` are provisional until `response` is there."""
 
@@ -43,6 +53,7 @@ class Call:
         self.request = request
         self.deadline: float | None = None
         self.tries = 0
+        self.sends = 0
         self._stream = stream
         self._tokens: asyncio.Future[Response] = loop.create_future()
         self._response: asyncio.Future[Response] = loop.create_future()
@@ -137,13 +148,16 @@ class Stream:
         self._outbox: asyncio.Queue[pb.PreprocessStreamRequest] = asyncio.Queue()
         self._runner: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def start(self, request: pb.PreprocessRequest, *, timeout: float | None = None) -> Call:
         """Sends a request, whose time runs from now. The request must not be changed before its answer."""
-        check_size(request.ByteSize(), self._max_message_bytes)
+        if self._closed:
+            raise errors.Cancelled("the stream was closed")
         seconds = seconds_allowed(self._timeout if timeout is None else timeout)
-        self._hurry()
         call = Call(self, next(self._ids), request)
+        check_size(request.ByteSize(), self._max_message_bytes)
+        self._hurry()
         if seconds is not None:
             loop = asyncio.get_running_loop()
             call.deadline = loop.time() + seconds
@@ -171,7 +185,8 @@ class Stream:
         self._outbox.put_nowait(message)
 
     async def close(self) -> None:
-        """Cancels what is in flight and ends the call."""
+        """Cancels what is in flight and ends the call; nothing can be started any more."""
+        self._closed = True
         for call in list(self._calls.values()):
             call.fail(errors.Cancelled("the stream was closed"))
         self._calls.clear()
@@ -194,6 +209,7 @@ class Stream:
         if call.deadline is not None:
             left = max(call.deadline - asyncio.get_running_loop().time(), 0.001)
             message.timeout.FromNanoseconds(int(left * 1e9))
+        call.sends += 1
         self._outbox.put_nowait(message)
         if self._runner is None or self._runner.done():
             self._runner = asyncio.create_task(self._run())
@@ -203,30 +219,64 @@ class Stream:
             call.fail(errors.DeadlineExceeded("the server did not answer in time"))
 
     async def _run(self) -> None:
-        """Keeps a call open while requests are in flight."""
-        while self._calls:
+        """Keeps a call open while requests are in flight; whatever ends it, none of them waits for ever."""
+        try:
+            while self._calls:
+                await self._recover(await self._read_all())
+        except BaseException as error:
+            self._fail_all(errors.Internal(f"the client failed: {error!r}"))
+            raise
+
+    async def _read_all(self) -> errors.PatchloomError:
+        """Serves one call and returns what ended it."""
+        try:
             connection = self._connect()
-            writer = asyncio.create_task(self._write_all(connection))
-            try:
-                async for message in connection:
-                    self._take(read_event(message))
-                failure: errors.PatchloomError = errors.Unavailable("the server closed the stream")
-            except grpc.aio.AioRpcError as error:
-                failure = typed_error(error)
-            except errors.PatchloomError as error:  # what came cannot be read
-                failure = error
-            finally:
-                writer.cancel()
-                connection.cancel()
-            await self._recover(failure)
+        except grpc.aio.UsageError:
+            return errors.Cancelled("the client was closed")
+        writer = asyncio.create_task(self._write_all(connection))
+        try:
+            async for message in connection:
+                self._take(read_event(message))
+        except grpc.aio.AioRpcError as error:
+            return typed_error(error)
+        except errors.PatchloomError as error:  # what came cannot be read
+            return error
+        except asyncio.CancelledError:
+            if own_cancel():
+                raise
+            return errors.Cancelled("the client was closed")
+        finally:
+            writer.cancel()
+            connection.cancel()
+        return errors.Unavailable("the server closed the stream")
+
+    def _fail_all(self, error: errors.PatchloomError) -> None:
+        for call in self._calls.values():
+            call.fail(error)
+        self._calls.clear()
 
     async def _write_all(self, connection: Any) -> None:
         while True:
             message = await self._outbox.get()
+            data = message.SerializeToString()
             try:
-                await connection.write(message.SerializeToString())
+                if len(data) > _SURE_BYTES:
+                    check_size(len(data), await self._most_bytes(connection))
+                await connection.write(data)
+            except errors.MessageTooLarge as error:
+                if (call := self._calls.pop(message.request_id, None)) is not None:
+                    call.fail(error)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 return  # the reader sees the same failure and sends everything again
+
+    async def _most_bytes(self, connection: Any) -> int:
+        """The server's bound of a message; for a larger one gRPC would end the call with all its requests."""
+        try:
+            metadata = await asyncio.wait_for(connection.initial_metadata(), _GRACE)
+        except TimeoutError:
+            return self._max_message_bytes
+        said = dict(metadata).get(LIMIT_KEY, "")
+        return int(said) if said.isdecimal() else self._max_message_bytes
 
     async def _recover(self, failure: errors.PatchloomError) -> None:
         """Prepares the next call, or fails what has no tries left."""
@@ -247,6 +297,8 @@ class Stream:
             self._send(call)
 
     def _take(self, message: Event) -> None:
+        if not message.request_id and not isinstance(message, Chunk) and message.HasField("error"):
+            raise error_from_status(message.error)  # a message of ours that the server could not read
         call = self._calls.get(message.request_id)
         if call is None:
             self._discard(message)
@@ -294,14 +346,14 @@ class Stream:
         if delay is None:
             call.fail(error)
             return True
-        task = asyncio.create_task(self._send_later(call, delay))
+        task = asyncio.create_task(self._send_later(call, call.sends, delay))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return False
 
-    async def _send_later(self, call: Call, delay: float) -> None:
+    async def _send_later(self, call: Call, sends: int, delay: float) -> None:
         await asyncio.sleep(delay)
-        if call.request_id in self._calls:
+        if call.request_id in self._calls and call.sends == sends:  # a broken call sends everything again
             call.reset()
             self._send(call)
 

@@ -121,15 +121,20 @@ class Response:
         return lease_of(self.message)
 
     def item_tensors(self, index: int) -> dict[str, Tensor]:
-        """Views of an item's parts of the tensors; empty where its pixels were not sent."""
+        """Views of an item's parts of the tensors; empty where its pixels were not sent.
+
+        Internal where the response is closed, or the server named a part that no tensor has.
+        """
         parts = self.message.items[index].slices
-        return {part.tensor: _part(self.tensors[part.tensor], part) for part in parts}
+        return {part.tensor: _part(self.tensors.get(part.tensor), part) for part in parts}
 
     def shard(self, rank: int) -> Share:
         """The share of a rank; ValueError where the request asked for no plan or for fewer ranks."""
         if not 0 <= rank < len(self.message.shards):
             raise ValueError(f"no shard {rank}; the request asked for {len(self.message.shards)}")
         indices = tuple(self.message.shards[rank].items)
+        if any(index >= len(self.message.items) for index in indices):
+            raise Internal("the server's plan of shards names an item that is not there")
         parts = [self.item_tensors(index) for index in indices]
         names = dict.fromkeys(name for part in parts for name in part)
         tensors = {name: tuple(part[name] for part in parts if name in part) for name in names}
@@ -244,7 +249,11 @@ def _segment(handle: pb.TensorHandle, segments: dict[str, Any]) -> Any:
     return segments[name]
 
 
-def _part(tensor: Tensor, part: pb.TensorSlice) -> Tensor:
+def _part(tensor: Tensor | None, part: pb.TensorSlice) -> Tensor:
+    if tensor is None:
+        raise Internal(f"the response has no tensor {part.tensor!r}, or is closed")
+    if part.axis >= len(tensor.shape) or part.start + part.count > tensor.shape[part.axis]:
+        raise Internal(f"the tensor {part.tensor!r} does not have the part that the server names")
     index = (slice(None),) * part.axis + (slice(part.start, part.start + part.count),)
     expansion = tensor.expansion
     if expansion is not None:

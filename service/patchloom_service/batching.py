@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from patchloom_service.config import Config
 from patchloom_service.errors import InvalidArgument, PatchloomError
 from patchloom_service.forms import Form, Place, Targets, form_of, places_by_source
 from patchloom_service.intake import MediaWork
+from patchloom_service.media.cache import arrival
 from patchloom_service.media.decode import decode, warm_up
 from patchloom_service.models.base import ModelSpec, ReferenceProcessor, TensorLayout
 from patchloom_service.pictures import (
@@ -129,6 +131,8 @@ class PixelEngine:
         """
         if self._device is not None or spec.reference is not None or work.item.modality is not Modality.IMAGE:
             return None
+        if self._cache.computing(namespace, work.key):  # a thread that waits for another is lost to the rest
+            return None
         cost = _cost([work], settings)
         if not self._budget.try_take(cost):
             return None
@@ -141,7 +145,9 @@ class PixelEngine:
                 drawing = _Drawing(places, form.applied, form.dtype)
                 pictures, drawn = drawer.known(work), False
                 if pictures is None:
-                    pictures, drawn = drawer.pictures(work, drawing)
+                    made, drawn = drawer.pictures(work, drawing)
+                    with _errors_at(work):
+                        pictures = made.result()  # another thread's, in the rare case that it began just now
                 if not drawn:
                     drawing.lay_out(pictures)
         finally:
@@ -159,13 +165,13 @@ class PixelEngine:
     async def _pictures(
         self, work: MediaWork, drawer: "_Drawer", drawing: "_Drawing | None"
     ) -> tuple[Pictures, bool]:
-        """See `_Drawer.pictures`."""
+        """See `_Drawer.pictures`. What another request computes is waited for here, not by a thread."""
         known = drawer.known(work)
-        return (
-            (known, False)
-            if known is not None
-            else await self._workers.decode(drawer.pictures, work, drawing)
-        )
+        if known is not None:
+            return known, False
+        made, drawn = await self._workers.decode(drawer.pictures, work, drawing)
+        with _errors_at(work):
+            return await arrival(made), drawn
 
     async def _sources(
         self, works: Sequence[MediaWork], settings: PixelSettings, namespace: str
@@ -186,10 +192,8 @@ class PixelEngine:
         return _Sources(works, {**made, **cached}, frozenset(made))
 
     async def _read(self, read: Callable[..., Any], work: MediaWork, settings: PixelSettings) -> Any:
-        try:
+        with _errors_at(work):
             return await self._workers.decode(read, work.data, work.header, settings.background)
-        except PatchloomError as error:
-            raise error.at(work.item.path) from error
 
     async def _by_reference(
         self,
@@ -280,10 +284,8 @@ class PixelEngine:
         places: Sequence[Place],
         result: "Future[Drawn]",
     ) -> None:
-        try:
+        with _errors_at(work):
             drawn = await asyncio.wrap_future(result)
-        except PatchloomError as error:
-            raise error.at(work.item.path) from error
         if drawn.decoded is not None:
             self._cache.put(namespace, work.key, Pictures(work.plan, fingerprint, {}, drawn.decoded))
         await self._workers.kernel(_scatter, places, drawn.patches)
@@ -313,8 +315,11 @@ class _Drawer:
         """What there is already of a work."""
         return work.pictures or self.cache.peek(self.namespace, work.key)
 
-    def pictures(self, work: MediaWork, drawing: "_Drawing | None") -> tuple[Pictures, bool]:
-        """The resized images of a work, and whether making them drew the patches on the way."""
+    def pictures(self, work: MediaWork, drawing: "_Drawing | None") -> "tuple[Future[Pictures], bool]":
+        """The resized images of a work, and whether making them drew the patches on the way.
+
+        They are still to come where another thread computes them.
+        """
         drawn = False
 
         def compute() -> Pictures:
@@ -330,10 +335,8 @@ class _Drawer:
             drawn = True
             return Pictures(work.plan, self.fingerprint, kept)
 
-        try:
-            return self.cache.get_or_compute(self.namespace, work.key, compute), drawn
-        except PatchloomError as error:
-            raise error.at(work.item.path) from error
+        with _errors_at(work):
+            return self.cache.get_or_lead(self.namespace, work.key, compute), drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +373,15 @@ def _pipeline(config: Config, name: str) -> "DevicePipeline | None":
     from patchloom_service.device import DevicePipeline
 
     return DevicePipeline(config, name == "interpreter")
+
+
+@contextmanager
+def _errors_at(work: MediaWork) -> Iterator[None]:
+    """Errors of the block name the item's path."""
+    try:
+        yield
+    except PatchloomError as error:
+        raise error.at(work.item.path) from error
 
 
 def _decoded(work: MediaWork, settings: PixelSettings) -> Pixels:

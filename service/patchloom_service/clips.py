@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from patchloom_service.config import Config
 from patchloom_service.errors import PatchloomError
 from patchloom_service.intake import MediaWork
 from patchloom_service.media.audio import decode_audio
+from patchloom_service.media.cache import arrival
 from patchloom_service.models.base import AudioFeatures, ModelSpec, TensorSlice
 from patchloom_service.pictures import PictureCache, Pictures
 from patchloom_service.result import Tensor
@@ -77,11 +79,16 @@ class ClipEngine:
         kept = work.pictures or self._cache.peek(namespace, work.key)
         if kept is not None:
             return _kept(kept), False
-        return await self._workers.decode(self._compute_once, work, audio, fingerprint, namespace)
+        made, computed = await self._workers.decode(self._compute_once, work, audio, fingerprint, namespace)
+        try:
+            return _kept(await arrival(made)), computed
+        except PatchloomError as error:
+            raise error.at(work.item.path) from error
 
     def _compute_once(
         self, work: MediaWork, audio: AudioFeatures, fingerprint: str, namespace: str
-    ) -> tuple[npt.NDArray[Any], bool]:
+    ) -> tuple[Future[Pictures], bool]:
+        """The features, to come where another thread computes them, and whether this one did."""
         computed = False
 
         def compute() -> Pictures:
@@ -90,10 +97,9 @@ class ClipEngine:
             return Pictures(work.plan, fingerprint, {}, features=_computed(work, audio))
 
         try:
-            kept = self._cache.get_or_compute(namespace, work.key, compute)
+            return self._cache.get_or_lead(namespace, work.key, compute), computed
         except PatchloomError as error:
             raise error.at(work.item.path) from error
-        return _kept(kept), computed
 
 
 def feature_bytes(works: Sequence[MediaWork], spec: ModelSpec) -> int:

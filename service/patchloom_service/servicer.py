@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -14,15 +14,16 @@ from patchloom_proto import preprocess_pb2 as pb
 from patchloom_proto import preprocess_pb2_grpc as rpc
 
 from patchloom_service import errors
+from patchloom_service.answer import token_result
 from patchloom_service.budget import ByteBudget
 from patchloom_service.config import Config
 from patchloom_service.metrics import Metrics
 from patchloom_service.preprocessor import Preprocessor
 from patchloom_service.result import Result
 from patchloom_service.stream import Stream, StreamTools
-from patchloom_service.transport.leases import Owner
+from patchloom_service.transport.leases import LeaseKey, Owner
 from patchloom_service.transport.transports import Delivery, Transports
-from patchloom_service.types import Transport
+from patchloom_service.types import Request, Transport
 from patchloom_service.wire import (
     read_lease,
     read_lease_time,
@@ -31,7 +32,7 @@ from patchloom_service.wire import (
     write_model,
     write_response,
 )
-from patchloom_service.wire.translator import Translator
+from patchloom_service.wire.translator import Translator, check_answer
 
 log = logging.getLogger("patchloom")
 _T = TypeVar("_T")
@@ -50,12 +51,15 @@ STATUS: dict[type[errors.PatchloomError], grpc.StatusCode] = {
     errors.Internal: grpc.StatusCode.INTERNAL,
 }
 DOMAIN = "patchloom"
+LIMIT_KEY = "patchloom-max-message-bytes"
+"""Metadata at the beginning of a stream: for a larger message gRPC ends the stream with all its requests."""
 OWNER_KEY = "patchloom-owner"
 """Metadata by which a caller of this host names its process: <pid>.<start time>.<pid namespace>."""
 
 # A status travels as trailing metadata, three times with its text, escaped and in base64; gRPC's C core
 # refuses more than 8 KiB unless it is told otherwise.
 _TEXT_BYTES = 700
+_MOST_LEASES = 1 << 14  # of one call, which the event loop reads at once
 _PATH_BYTES = 200
 
 _INTERNAL_TEXT = "internal error; the server's log has the details"
@@ -177,6 +181,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         try:
             if self._draining:
                 raise errors.Draining("the server is shutting down; try another")
+            await context.send_initial_metadata(((LIMIT_KEY, str(self._config.max_message_bytes)),))
             write = partial(_write, context)
             stream = Stream(self._stream_tools, _owner(context), write, context.time_remaining())
             self._streams.add(stream)
@@ -215,7 +220,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self, request: pb.ReleaseTensorsRequest, context: grpc.aio.ServicerContext
     ) -> pb.ReleaseTensorsResponse:
         async def release() -> pb.ReleaseTensorsResponse:
-            released = self._transports.release([read_lease(lease) for lease in request.leases])
+            released = self._transports.release(_lease_keys(request.leases))
             return pb.ReleaseTensorsResponse(released=released)
 
         return await self._answer("ReleaseTensors", context, release)
@@ -224,49 +229,69 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self, request: pb.RenewLeasesRequest, context: grpc.aio.ServicerContext
     ) -> pb.RenewLeasesResponse:
         async def renew() -> pb.RenewLeasesResponse:
-            keys = [read_lease(lease) for lease in request.leases]
             response = pb.RenewLeasesResponse()
-            expires = self._transports.renew(keys, read_lease_time(request, "lease_time"))
+            seconds = read_lease_time(request, "lease_time")
+            expires = self._transports.renew(_lease_keys(request.leases), seconds)
             response.expires.FromNanoseconds(int(expires * 1e9))
             return response
 
         return await self._answer("RenewLeases", context, renew)
 
     async def _preprocess(self, request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        parsed = await self._translator.parse(request)
+        with self._preprocessor.admitted():
+            parsed = await self._translator.parse(request)
+            return await self._respond(parsed, context)
+
+    async def _respond(self, parsed: Request, context: grpc.aio.ServicerContext) -> bytes:
         delivery = self._transports.delivery(parsed.output, parsed.namespace, _owner(context))
         shared = parsed.output.transport is Transport.SHARED_MEMORY
         sent = False
         try:
-            with self._preprocessor.admitted():
-                if shared:
-                    written = partial(_written, delivery)
-                    prepared, done = await self._preprocessor.begin(parsed, delivery, written)
-                else:
-                    prepared, done = await self._preprocessor.prepare(parsed), None
-                if parsed.output.transport is Transport.INLINE:
-                    await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
-                result, response = done or (await self._preprocessor.pixels(prepared, delivery), None)
+            if shared:
+                written = partial(_written, delivery)
+                prepared, done = await self._preprocessor.begin(parsed, delivery, written)
+            else:
+                prepared, done = await self._preprocessor.prepare(parsed), None
+            if parsed.output.transport is Transport.INLINE:
+                await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
+            result, response = done or (await self._preprocessor.pixels(prepared, delivery), None)
             self._count_stages(result)
             if response is None:
                 delivery.commit()
                 if delivery.fell_back:
                     await self._hold_until_sent(self._preprocessor.pixel_bytes(prepared), context)
                 response = await self._translator.serialize(result, delivery)
+            check_answer(response, self._config)
             sent = True
         finally:
             delivery.close(sent)
         return response
 
     async def _hold_until_sent(self, size: int, context: grpc.aio.ServicerContext) -> None:
-        """Waits until unsent responses leave room for one more, in gRPC's memory and in ours."""
+        """Waits until unsent responses leave room for one more, in gRPC's memory and in ours.
+
+        The room is given back when the response was sent or the time of its request is over.
+        """
         held = min(2 * size, self._most_unsent)
         await self._unsent.take(held)
-        context.add_done_callback(lambda _: self._unsent.give(held))
+
+        def give(_: object = None) -> None:
+            if not timer.cancelled():
+                timer.cancel()
+                self._unsent.give(held)
+
+        timer = asyncio.get_running_loop().call_later(self._seconds(context), give)
+        context.add_done_callback(give)
+
+    def _seconds(self, context: grpc.aio.ServicerContext) -> float:
+        """What a call has left of its time."""
+        remaining = context.time_remaining()
+        return self._timeout if remaining is None else min(remaining, self._timeout)
 
     async def _count(self, request: pb.CountTokensRequest) -> pb.CountTokensResponse:
-        parsed = await asyncio.to_thread(read_request, request.request, limits=self._config)
-        result = await self._preprocessor.count(parsed)
+        with self._preprocessor.admitted():
+            parsed = await asyncio.to_thread(read_request, request.request, limits=self._config)
+            result = token_result(await self._preprocessor.prepare(parsed))
         self._count_stages(result)
         return pb.CountTokensResponse(response=await asyncio.to_thread(write_response, result))
 
@@ -289,9 +314,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         try:
             if self._draining:
                 raise errors.Draining("the server is shutting down; try another")
-            remaining = context.time_remaining()
-            timeout = self._timeout if remaining is None else min(remaining, self._timeout)
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(self._seconds(context)):
                 answer = await work()
         except Exception as error:  # noqa: BLE001
             failure = typed(error, method)
@@ -333,6 +356,12 @@ def typed(error: BaseException, method: str) -> errors.PatchloomError:
         return errors.DeadlineExceeded("the time for the request is over")
     log.error("%s failed", method, exc_info=error)
     return errors.Internal(_INTERNAL_TEXT)
+
+
+def _lease_keys(leases: Sequence[pb.Lease]) -> list[LeaseKey]:
+    if len(leases) > _MOST_LEASES:
+        raise errors.LimitExceeded(f"{len(leases)} in one call; at most {_MOST_LEASES} are allowed", "leases")
+    return [read_lease(lease) for lease in leases]
 
 
 def _owner(context: grpc.aio.ServicerContext) -> Owner | None:

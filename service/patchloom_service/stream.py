@@ -18,10 +18,11 @@ from patchloom_service.transport.leases import Owner
 from patchloom_service.transport.transports import Delivery, Transports
 from patchloom_service.types import Transport
 from patchloom_service.wire import events, read_seconds
-from patchloom_service.wire.translator import Translator
+from patchloom_service.wire.translator import Translator, check_answer
 
 _QUEUE = 4  # messages between the requests and the writer
 _LARGE = 1 << 16  # bytes of a message whose copy counts
+_MOST_ID = 256  # characters; every message of a request repeats it
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,10 @@ class Stream:
         key = message.request_id
         if not key:
             raise errors.InvalidMessage("missing; every message names its request", "request_id")
+        if len(key) > _MOST_ID:
+            raise errors.InvalidMessage(
+                f"{len(key)} characters; at most {_MOST_ID} are allowed", "request_id"
+            )
         match message.WhichOneof("action"):
             case "cancel":
                 self._cancel(key)
@@ -175,7 +180,7 @@ class Stream:
         try:
             prepared = await pipeline.prepare(parsed)
             counted = await translator.serialize(token_result(prepared), delivery)
-            await self._queue.put(events.tokens_ready(key, counted))
+            await self._queue.put(self._fitting(events.tokens_ready(key, counted)))
             room = pipeline.pixel_bytes(prepared)
             async with AsyncExitStack() as held:
                 if parsed.output.transport is Transport.INLINE:
@@ -197,13 +202,19 @@ class Stream:
         await held.enter_async_context(self._tools.unsent.hold(min(size, config.max_unsent_bytes)))
 
     async def _deliver(self, key: str, result: Result, delivery: Delivery) -> None:
-        size = self._tools.config.chunk_bytes
+        config = self._tools.config
+        size = min(config.chunk_bytes, config.max_message_bytes // 2)
         chunked: Sequence[tuple[str, Tensor]]
         response, chunked = await self._tools.translator.serialize_chunked(result, delivery, size)
-        await self._queue.put(events.tensors_ready(key, response))
+        await self._queue.put(self._fitting(events.tensors_ready(key, response)))
         for name, tensor in chunked:
             for chunk in events.chunks(key, name, tensor, size):
                 await self._queue.put(chunk)
+
+    def _fitting(self, message: bytes) -> bytes:
+        """The message, which gRPC would end the whole stream for if it were too large."""
+        check_answer(message, self._tools.config)
+        return message
 
     async def _send_all(self) -> None:
         while (message := await self._queue.get()) is not None:

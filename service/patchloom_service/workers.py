@@ -193,6 +193,8 @@ def _work(
 def _outcome(function: Callable[[], _T]) -> tuple[_T | None, BaseException | None]:
     try:
         return function(), None
+    except StopIteration as error:  # which no future takes
+        return None, RuntimeError(f"the work raised {error!r}")
     except BaseException as error:  # noqa: BLE001 - it belongs to who waits
         return None, error
 

@@ -11,8 +11,9 @@ from patchloom_client.errors import (
     LimitExceeded,
     PatchloomError,
 )
-from patchloom_service import preprocessor
+from patchloom_service import batching, preprocessor
 from patchloom_service.config import Config
+from patchloom_service.errors import InvalidImage as InvalidServiceImage
 from patchloom_service.types import (
     Conversation,
     ImagePart,
@@ -209,3 +210,51 @@ async def test_an_idle_decoder_takes_half_of_a_large_image_and_no_pixel_changes(
                     answers.append(comparable(response))
         assert not any(given) if threads == 1 else threads == images or any(given)
     assert all(answer == answers[0] for answer in answers)
+
+
+@pytest.mark.parametrize("together", [1, 2])
+async def test_those_who_wait_for_one_image_leave_the_threads_to_others(monkeypatch, together):
+    """`together` images of one slow file a request, in three requests, with two threads for images."""
+    decoded, begun, gate = batching._decoded, threading.Event(), threading.Event()
+
+    def slow(work, settings):
+        if work.header.pixels > 100_000:
+            begun.set()
+            gate.wait(20)
+        return decoded(work, settings)
+
+    monkeypatch.setattr(batching, "_decoded", slow)
+    async with running(decode_threads=2) as (server, client):
+        same = request(*[png(1, 448, 448)] * together)
+        first = asyncio.create_task(client.preprocess(same))
+        await asyncio.to_thread(begun.wait, 20)
+        others = [asyncio.create_task(client.preprocess(same)) for _ in range(3)]
+        while server.preprocessor._active < 4:
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(client.preprocess(request(png(2), png(3))), 10)
+        gate.set()
+        answers = await asyncio.gather(first, *others)
+        assert [answer.message.counters.decodes for answer in answers] == [1, 0, 0, 0]
+        assert len({answer.tensors["pixel_values"].array.tobytes() for answer in answers}) == 1
+
+
+async def test_an_error_of_the_image_that_others_wait_for_names_each_ones_place(monkeypatch):
+    begun, gate = threading.Event(), threading.Event()
+
+    def broken(work, settings):
+        begun.set()
+        gate.wait(20)
+        raise InvalidServiceImage("broken")
+
+    monkeypatch.setattr(batching, "_decoded", broken)
+    async with running(decode_threads=2) as (_, client):
+        first = asyncio.create_task(client.preprocess(request(png(1, 448, 448))))
+        await asyncio.to_thread(begun.wait, 20)
+        second = asyncio.create_task(client.preprocess(request(png(1, 448, 448), png(1, 448, 448))))
+        await asyncio.sleep(0.2)
+        gate.set()
+        found = await asyncio.gather(first, second, return_exceptions=True)
+    assert [(type(error), error.field_path[:20]) for error in found] == [
+        (InvalidImage, "messages[0].content["),
+        (InvalidImage, "messages[0].content["),
+    ]

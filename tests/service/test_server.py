@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -13,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from patchloom_client import errors
 from patchloom_client.client import Client
+from patchloom_proto import preprocess_pb2 as pb
 
 from tests.support.servers import model_directory, png, request, running
 
@@ -244,3 +247,31 @@ def test_sigterm_ends_a_served_command_in_peace(free_port):
         process.kill()
         process.stderr.close()
         process.wait()
+
+
+async def test_a_full_queue_reads_no_request():
+    async with running(queue_length=1) as (server, client):
+        with server.preprocessor.admitted(), pytest.raises(errors.QueueFull):
+            await client._tried(partial(client._in_one, "Preprocess", b"no message at all"), 10)
+
+
+async def test_the_room_of_an_answer_that_nobody_reads_comes_back_once(monkeypatch):
+    done = []
+    context = SimpleNamespace(time_remaining=lambda: None, add_done_callback=done.append)
+    async with running(request_timeout=0.1, max_unsent_bytes=1000) as (server, _):
+        servicer = server._servicer
+        await servicer._hold_until_sent(5000, context)
+        assert servicer._unsent._free == 0
+        await servicer._hold_until_sent(100, context)  # waits for the time of the first
+        assert servicer._unsent._free == 800
+        for call in done:
+            call(context)
+        await asyncio.sleep(0.2)
+        assert servicer._unsent._free == 1000
+
+
+async def test_a_call_gives_back_a_bounded_number_of_leases():
+    async with running() as (_, client):
+        with pytest.raises(errors.LimitExceeded, match="at most 16384") as caught:
+            await client.release_leases([pb.Lease()] * 16385)
+        assert caught.value.field_path == "leases"

@@ -503,3 +503,44 @@ async def test_a_round_of_the_event_loop_copies_one_large_message_of_all_streams
         counting.cancel()
     assert len(rounds) == 8 * 5
     assert len(set(rounds)) == len(rounds)
+
+
+async def test_an_id_that_every_message_would_repeat_at_length_is_refused():
+    async with running() as (_, client), raw_stream(client) as call:
+        await call.write(start("i" * 257, request(png())))
+        ((key, kind, message),) = await events(call, 1)
+        assert (len(key), kind) == (257, "error")
+        assert error_from_status(message.error).field_path == "request_id"
+        await call.write(start("i" * 256, request(png())))
+        assert [kind for _, kind, _ in await events(call, 2)] == ["tokens_ready", "tensors_ready"]
+
+
+async def test_a_request_that_the_server_would_not_take_leaves_the_others():
+    async with running(max_message_bytes=1 << 20) as (_, client), client.stream(retry=Retry(1)) as stream:
+        big = request(png(1, 800, 800))
+        assert big.ByteSize() > 1 << 20
+        calls = [await stream.start(own) for own in (request(png(2)), big, request(png(3)), big)]
+        answers = await asyncio.gather(*(call.response() for call in calls), return_exceptions=True)
+        assert [type(answer) for answer in answers[1::2]] == [MessageTooLarge] * 2
+        assert [answer.tensors["pixel_values"].shape for answer in answers[::2]] == [(24, 1176)] * 2
+
+
+async def test_an_answer_that_grpc_would_not_send_fails_its_own_request():
+    async with running(max_message_bytes=300_000) as (_, client), client.stream() as stream:
+        shown = request(*[png(seed, 112, 112) for seed in range(5)], options={"show_messages": True})
+        shown.conversation.messages[0].content[0].text.text = "1" * 60_000  # as many tokens
+        assert 240_000 < shown.ByteSize() < 299_000
+        calls = [await stream.start(own) for own in (request(png(2)), shown, request(png(3)))]
+        answers = await asyncio.gather(*(call.response() for call in calls), return_exceptions=True)
+        assert isinstance(answers[1], MessageTooLarge)
+        assert [answer.tensors["pixel_values"].shape for answer in answers[::2]] == [(24, 1176)] * 2
+        with pytest.raises(MessageTooLarge, match="at most 300000"):
+            await client.preprocess(shown)
+
+
+async def test_chunks_fit_the_limit_of_a_message_whatever_their_size():
+    async with running(max_message_bytes=400_000) as (_, client):  # and the default of 1 MiB a chunk
+        for most in (1 << 30, 200_000):  # of the client, whose limit holds for a chunk and what is around it
+            async with AsyncClient(client.address, max_message_bytes=most) as own, own.stream() as stream:
+                response = await stream.preprocess(request(png(None, 448, 448)))
+                assert response.tensors["pixel_values"].array.nbytes > 4_000_000

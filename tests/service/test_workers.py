@@ -209,3 +209,8 @@ async def test_a_closed_pool_takes_nothing_and_may_be_closed_again(pair):
     pair.close()
     with pytest.raises(RuntimeError, match="closed"):
         pair.submit(lambda: 1)
+
+
+async def test_work_that_raises_what_no_future_takes_ends_its_wait(pool):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await asyncio.wait_for(pool.submit(lambda: next(iter(()))), 10)

@@ -1,5 +1,6 @@
 """A cache bounded in bytes that computes each missing value once, however many ask for it."""
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,6 +22,11 @@ class Counters:
     evictions: int
     entries: int
     bytes: int
+
+
+async def arrival(flight: Future[Value]) -> Value:
+    """What another thread computes, waited for on the event loop; cancelling the wait ends only the wait."""
+    return flight.result() if flight.done() else await asyncio.wrap_future(flight)
 
 
 class Cache(Generic[Value]):
@@ -64,34 +70,45 @@ class Cache(Generic[Value]):
 
         What `compute` raises reaches everyone who waits, and nothing is kept.
         """
+        return self.get_or_lead(namespace, key, compute).result()
+
+    def get_or_lead(self, namespace: str, key: str, compute: Callable[[], Value]) -> Future[Value]:
+        """As `get_or_compute`, but does not wait for a value that another thread computes.
+
+        The future cannot be cancelled; it is done unless another thread leads.
+        """
         entry = namespace, key
-        found, flight, leads = self._enter(entry)
-        if flight is None:
-            assert found is not None
-            return found
+        flight, leads = self._enter(entry)
         if leads:
             try:
                 self._land(entry, flight, compute())
             except BaseException as error:
                 self._fail(entry, flight, error)
                 raise
-        return flight.result()
+        return flight
 
-    def _enter(self, key: _Key) -> tuple[Value | None, Future[Value] | None, bool]:
-        """(value, None, False), or (None, flight, whether the caller has to compute)."""
+    def computing(self, namespace: str, key: str) -> bool:
+        """Whether a thread computes the value now."""
         with self._lock:
+            return (namespace, key) in self._flights
+
+    def _enter(self, key: _Key) -> tuple[Future[Value], bool]:
+        """The value to come or there already, and whether the caller has to compute it."""
+        with self._lock:
+            flight = self._flights.get(key)
+            if flight is not None:
+                self._joins += 1
+                return flight, False
+            flight = Future()
+            flight.set_running_or_notify_cancel()
             found = self._find(key)
             if found is not None:
                 self._hits += 1
-                return found, None, False
-            flight = self._flights.get(key)
-            leads = flight is None
-            if flight is None:
-                flight = self._flights[key] = Future()
-                self._misses += 1
-            else:
-                self._joins += 1
-            return None, flight, leads
+                flight.set_result(found)
+                return flight, False
+            self._flights[key] = flight
+            self._misses += 1
+            return flight, True
 
     def _land(self, key: _Key, flight: Future[Value], value: Value) -> None:
         size = self._size(value)

@@ -16,7 +16,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -193,17 +193,14 @@ class Arena:
     def _create(self, name: str, capacity: int, namespace: str) -> Segment:
         """Makes a reserved segment. Its pages take their time, so the lock is not held."""
         size = capacity + HEADER_BYTES
-        fd = os.open(self._directory / name, _FLAGS | os.O_CREAT | os.O_EXCL, self._mode)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            os.fchmod(fd, self._mode)
-            memory = allocate(fd, size)
+            fd, memory = self._file(name, size)
         except OSError as error:
-            self._unlink(name)
-            os.close(fd)
             with self._lock:
                 self._used -= size
-            raise OutOfMemory("shared memory is full; try again later", retry_after=1.0) from error
+            raise OutOfMemory(
+                f"shared memory is full ({error.strerror}); try again later", retry_after=1.0
+            ) from error
         data = np.frombuffer(memory, np.uint8, offset=HEADER_BYTES)
         segment = Segment(name, fd, capacity, data, memory, namespace)
         with self._lock:
@@ -212,6 +209,18 @@ class Arena:
                 self._drop(segment)
                 raise OutOfMemory("the server is shutting down")
         return segment
+
+    def _file(self, name: str, size: int) -> tuple[int, Any]:
+        """The locked descriptor and the memory of a new file; nothing is left of it after an OSError."""
+        fd = os.open(self._directory / name, _FLAGS | os.O_CREAT | os.O_EXCL, self._mode)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            os.fchmod(fd, self._mode)
+            return fd, allocate(fd, size)
+        except OSError:
+            self._unlink(name)
+            os.close(fd)
+            raise
 
     def _make_room(self, size: int) -> None:
         if size > self._max_bytes:
@@ -272,12 +281,13 @@ def sweep_leftovers(directory: Path = DIRECTORY) -> int:
     swept = 0
     for instance, names in by_instance.items():
         lock = f"patchloom-{instance}.lock"
-        if not _is_dead(directory / lock):
-            continue
-        for name in sorted(names, key=lambda name: name == lock):  # the lock last: it marks the rest
-            with suppress(FileNotFoundError):
-                os.unlink(directory / name)
-                swept += name != lock
+        with _held_if_dead(directory / lock) as dead:
+            if not dead:
+                continue
+            for name in sorted(names, key=lambda name: name == lock):  # the lock last: it marks the rest
+                with suppress(FileNotFoundError):
+                    os.unlink(directory / name)
+                    swept += name != lock
     return swept
 
 
@@ -303,16 +313,19 @@ def _is_ours(path: Path) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
 
 
-def _is_dead(lock: Path) -> bool:
-    """Whether nobody holds the file of an instance; one without a file is dead."""
+@contextmanager
+def _held_if_dead(lock: Path) -> Iterator[bool]:
+    """Whether nobody holds the file of an instance; one without a file is dead.
+
+    It is held for the block, so that an instance that is just starting under it takes another name.
+    """
     try:
         fd = os.open(lock, _FLAGS)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        yield isinstance(error, FileNotFoundError)
+        return
     try:
-        return _lock_exclusive(fd)
+        yield _lock_exclusive(fd)
     finally:
         os.close(fd)
 

@@ -7,6 +7,7 @@ from typing import Any
 from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_service.config import Config
+from patchloom_service.errors import MessageTooLarge
 from patchloom_service.result import Result, Tensor
 from patchloom_service.transport.transports import Delivery
 from patchloom_service.types import Request
@@ -56,6 +57,15 @@ class Translator:
         if _is_light(result, sum(size for size in _apart(result, delivery) if size <= least)):
             return serialize_chunked(result, find, least, fell_back)
         return await asyncio.to_thread(serialize_chunked, result, find, least, fell_back)
+
+
+def check_answer(message: bytes, config: Config) -> None:
+    """MessageTooLarge where gRPC would not send the message."""
+    if len(message) > config.max_message_bytes:
+        raise MessageTooLarge(
+            f"the answer has {len(message)} bytes; at most {config.max_message_bytes} are allowed: ask for "
+            "another transport, or raise max_message_bytes on both sides"
+        )
 
 
 def _apart(result: Result, delivery: Delivery) -> list[int]:

@@ -1,8 +1,9 @@
+import asyncio
 import threading
 
 import pytest
 from patchloom_service.errors import InvalidImage
-from patchloom_service.media.cache import Cache, Counters
+from patchloom_service.media.cache import Cache, Counters, arrival
 
 
 def cache(capacity: int = 10) -> Cache[bytes]:
@@ -105,3 +106,42 @@ def test_an_error_reaches_every_waiter():
         thread.join()
     assert errors == ["broken"] * 3
     assert values.counters().entries == 0
+
+
+async def test_a_thread_that_comes_second_does_not_wait_but_the_event_loop_may():
+    values, started, finish = cache(), threading.Event(), threading.Event()
+
+    def compute() -> bytes:
+        started.set()
+        finish.wait(10)
+        return b"x"
+
+    leading = asyncio.create_task(asyncio.to_thread(values.get_or_lead, "n", "a", compute))
+    await asyncio.to_thread(started.wait, 10)
+    assert values.computing("n", "a")
+    second = values.get_or_lead("n", "a", never)
+    assert not second.done()
+    waits = [asyncio.create_task(arrival(second)) for _ in range(2)]
+    await asyncio.sleep(0)
+    waits[0].cancel()  # ends its own wait, not the computation
+    finish.set()
+    assert await waits[1] == (await leading).result() == b"x"
+    assert not values.computing("n", "a")
+    assert await arrival(values.get_or_lead("n", "a", never)) == b"x"
+
+
+async def test_an_error_reaches_who_waits_on_the_event_loop():
+    values, started, finish = cache(), threading.Event(), threading.Event()
+
+    def fail() -> bytes:
+        started.set()
+        finish.wait(10)
+        raise ValueError("broken")
+
+    leading = asyncio.create_task(asyncio.to_thread(values.get_or_lead, "n", "a", fail))
+    await asyncio.to_thread(started.wait, 10)
+    waiting = asyncio.create_task(arrival(values.get_or_lead("n", "a", fail)))
+    finish.set()
+    for task in (leading, waiting):
+        with pytest.raises(ValueError, match="broken"):
+            await task

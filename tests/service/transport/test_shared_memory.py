@@ -306,3 +306,38 @@ def test_files_are_for_the_user_alone_unless_said_otherwise(tmp_path):
 def test_the_lock_of_a_living_instance_is_held(arena, tmp_path):
     with (tmp_path / f"patchloom-{arena.instance}.lock").open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_file_that_cannot_be_made_leaves_nothing_counted(arena, tmp_path, monkeypatch):
+    def none_left(*_):
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shared_memory.os, "open", none_left)
+        with pytest.raises(OutOfMemory, match="Too many open files"):
+            arena.take(1000, "")
+    assert (files(tmp_path), arena.used) == ([], 0)
+    arena.take(1000, "")
+
+
+def test_a_sweep_holds_the_lock_of_what_it_takes_for_dead(tmp_path):
+    path = tmp_path / f"patchloom-{'a' * 32}.lock"
+    path.touch()
+    with shared_memory._held_if_dead(path) as dead, path.open("rb") as starting:
+        assert dead
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(starting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with path.open("rb") as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        with shared_memory._held_if_dead(path) as dead:
+            assert not dead
+
+
+@pytest.mark.timeout(20)
+def test_something_else_in_the_place_of_a_segment_is_not_waited_for(arena, tmp_path):
+    segment = written(arena, 1)
+    handle = handle_of(arena, segment, tmp_path)
+    os.unlink(tmp_path / segment.name)
+    os.mkfifo(tmp_path / segment.name)
+    with pytest.raises(StaleHandle):
+        map_segment(handle, tmp_path)

@@ -1,0 +1,44 @@
+"""The parts of a response, also of one that names what it does not have."""
+
+import numpy as np
+import pytest
+from patchloom_client.errors import Internal
+from patchloom_client.tensors import read_response
+from patchloom_proto import preprocess_pb2 as pb
+
+
+def response(**part):
+    message = pb.PreprocessResponse(items=[pb.MediaItem()])
+    message.tensors["t"].MergeFrom(pb.TensorData(dtype=pb.DTYPE_UINT8, shape=[4, 2], inline=bytes(range(8))))
+    message.items[0].slices.add(**{"tensor": "t", "axis": 0, "start": 1, "count": 2, **part})
+    message.shards.add(items=[0])
+    message.shards.add(items=[1])
+    return read_response(message)
+
+
+def test_a_part_is_a_view_of_its_tensor():
+    whole = response()
+    part = whole.item_tensors(0)["t"].array
+    np.testing.assert_array_equal(part, [[2, 3], [4, 5]])
+    assert np.shares_memory(part, whole.tensors["t"].array)
+    np.testing.assert_array_equal(whole.shard(0).tensors["t"][0].array, part)
+
+
+@pytest.mark.parametrize(
+    "part", [{"tensor": "x"}, {"axis": 2}, {"axis": 2**32 - 1}, {"start": 3}, {"start": 2**40}, {"count": 4}]
+)
+def test_a_part_that_no_tensor_has_is_the_servers_fault(part):
+    with pytest.raises(Internal):
+        response(**part).item_tensors(0)
+
+
+def test_a_shard_of_an_item_that_is_not_there_is_the_servers_fault():
+    with pytest.raises(Internal):
+        response().shard(1)
+
+
+def test_a_closed_response_has_no_parts():
+    whole = response()
+    whole.close()
+    with pytest.raises(Internal, match="closed"):
+        whole.item_tensors(0)
