@@ -2,8 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import itertools
 import json
 import os
+import secrets
 import threading
 import time
 import weakref
@@ -19,7 +21,7 @@ from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client import errors
 from patchloom_client.assembly import Assembly, Chunk, read_event, start_message
-from patchloom_client.releases import Releases
+from patchloom_client.releases import Given, Releases
 from patchloom_client.retry import ONCE, Retry
 from patchloom_client.shm import owner
 from patchloom_client.status import error_from_status, typed_error
@@ -33,12 +35,16 @@ __all__ = ["MAX_MESSAGE_BYTES", "AsyncClient", "Client", "error_from_status", "t
 OWNER_KEY = "patchloom-owner"
 """Metadata that names this process, so that the server sees when it dies."""
 
+CALL_KEY = "patchloom-call"
+"""Metadata that names a call whose answer may have a lease, so that it can be given back unheard of."""
+
 _FLUSH_SECONDS = 2.0
 _FRAME_BYTES = 4096  # around a chunk of as many bytes as a message may have
 _END_SECONDS = 1.0  # that a server has to end a call that it answered
 _MAX_METADATA_BYTES = 1 << 20  # an error that names hundreds of missing content keys; gRPC's default is 8 KiB
 
 _INLINE = (pb.TRANSPORT_UNSPECIFIED, pb.TRANSPORT_INLINE)
+_LEASED = (pb.TRANSPORT_SHARED_MEMORY, pb.TRANSPORT_CUDA_IPC)
 _ELSEWHERE = ("url", "content_key")
 _SMALL_BYTES = 16 << 10  # of a request whose media have small tensors, as far as one can tell
 _SERVICE = pb.DESCRIPTOR.services_by_name["PreprocessService"].full_name
@@ -97,7 +103,9 @@ class AsyncClient:
         }
         holder = owner()
         self._metadata = grpc.aio.Metadata(*([(OWNER_KEY, holder)] if holder else []))
-        self._releases = Releases(self.release_leases)
+        self._releases = Releases(self._give_back)
+        secret = secrets.token_hex(16)
+        self._names = (f"{secret}.{number}" for number in itertools.count())
         self._closed = False
         self._open: weakref.WeakSet[Any] = (
             weakref.WeakSet()
@@ -112,7 +120,13 @@ class AsyncClient:
         check_size(len(data), self._max_message_bytes)
         if request.output.transport in _INLINE and _may_be_large(request, len(data)):
             return await self._tried(partial(self._in_chunks, data), timeout)
-        message = await self._tried(partial(self._in_one, "Preprocess", data), timeout)
+        name = next(self._names) if request.output.transport in _LEASED else ""
+        try:
+            message = await self._tried(partial(self._in_one, "Preprocess", data, name=name), timeout)
+        except (asyncio.CancelledError, errors.DeadlineExceeded):
+            if name:  # an answer may be on its way, with a lease that nobody will hear of
+                self._releases.add(name)
+            raise
         return read_response(message, release=self._releases.add)
 
     def stream(self, *, retry: Retry = Retry()) -> Stream:  # noqa: B008 - a frozen value
@@ -131,8 +145,7 @@ class AsyncClient:
 
         Responses do it themselves when they are closed.
         """
-        request = pb.ReleaseTensorsRequest(leases=leases)
-        return int((await self._call("ReleaseTensors", request, 10.0)).released)
+        return await self._give_back(leases)
 
     async def renew_leases(self, leases: Sequence[pb.Lease], seconds: float | None = None) -> float:
         """Prolongs leases to `seconds` from now and returns when they end, in Unix time."""
@@ -183,8 +196,16 @@ class AsyncClient:
         check_size(len(data), self._max_message_bytes)
         return await self._tried(partial(self._in_one, method, data), timeout)
 
-    async def _in_one(self, method: str, data: bytes, limit: float | None) -> Any:
-        answer = await self._unary[method](data, timeout=limit, metadata=self._metadata)
+    async def _give_back(self, given: Sequence[Given]) -> int:
+        request = pb.ReleaseTensorsRequest(
+            leases=[own for own in given if isinstance(own, pb.Lease)],
+            calls=[own for own in given if isinstance(own, str)],
+        )
+        return int((await self._call("ReleaseTensors", request, 10.0)).released)
+
+    async def _in_one(self, method: str, data: bytes, limit: float | None, name: str = "") -> Any:
+        metadata = grpc.aio.Metadata(*self._metadata, (CALL_KEY, name)) if name else self._metadata
+        answer = await self._unary[method](data, timeout=limit, metadata=metadata)
         if answer is None:  # gRPC's word for a message that it cannot read
             raise errors.Internal("the server sent a message that cannot be read")
         return answer

@@ -144,21 +144,22 @@ def padding_mask(
     for start, canvas_h, canvas_w, top, left, height, width in content.tolist():
         canvas = np.zeros((canvas_h, canvas_w), np.bool_)
         canvas[max(top, 0) : max(top + height, 0), max(left, 0) : max(left + width, 0)] = True
-        if is_pictures(tensor, expansion) and (canvas_h, canvas_w) != tensor.shape[-2:]:
-            _mark_picture(padding.reshape(-1, 3, *tensor.shape[-2:]), start, canvas, expansion)
+        if is_pictures(tensor, expansion):
+            _mark_picture(padding.reshape(-1, 3, *tensor.shape[-2:]), start, canvas)
         else:
-            rows = _cut(canvas, expansion)
+            rows = _cut(canvas, expansion.patch, expansion.merge, expansion.columns)
             padding[start : start + rows.size] = ~rows
     return padding
 
 
-def _mark_picture(
-    padding: npt.NDArray[np.bool_], start: int, canvas: npt.NDArray[np.bool_], expansion: Expansion
-) -> None:
-    """A canvas of tiles as large as the pictures, or one that lies within a single picture."""
+def _mark_picture(padding: npt.NDArray[np.bool_], start: int, canvas: npt.NDArray[np.bool_]) -> None:
+    """A canvas of tiles as large as the pictures, or one that lies within a single picture.
+
+    Pictures of a batch that is padded to the largest have canvases of their own sizes.
+    """
     height, width = padding.shape[-2:]
-    if expansion.patch == (height, width):
-        rows = _cut(canvas, expansion)
+    if canvas.shape[0] % height == 0 and canvas.shape[1] % width == 0:
+        rows = _cut(canvas, (height, width), 1, "ctyx")
         padding.reshape(-1)[start : start + rows.size] = ~rows
         return
     picture, place = divmod(start, 3 * height * width)
@@ -166,13 +167,15 @@ def _mark_picture(
     padding[picture, :, top : top + canvas.shape[0], left : left + canvas.shape[1]] = ~canvas
 
 
-def _cut(canvas: npt.NDArray[np.bool_], expansion: Expansion) -> npt.NDArray[np.bool_]:
+def _cut(
+    canvas: npt.NDArray[np.bool_], patch: tuple[int, int], merge: int, columns: str
+) -> npt.NDArray[np.bool_]:
     """A canvas as flat rows of patches without temporal copies, in the order of the layout."""
-    height, width = expansion.patch
-    down, across, merge = canvas.shape[0] // height, canvas.shape[1] // width, expansion.merge
+    height, width = patch
+    down, across = canvas.shape[0] // height, canvas.shape[1] // width
     blocks = canvas.reshape(down // merge, merge, height, across // merge, merge, width)
     patches = blocks.transpose(0, 3, 1, 4, 2, 5).reshape(-1, height, width)
-    order = expansion.columns.replace("t", "")
+    order = columns.replace("t", "")
     whole = np.broadcast_to(patches[:, None], (len(patches), 3, height, width))
     return whole.transpose(0, *(1 + "cyx".index(axis) for axis in order)).reshape(-1)
 

@@ -38,7 +38,7 @@ def add_request_flags(parser: argparse.ArgumentParser, options: Mapping[str, str
 
 
 def request_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that flags set; numbers and JSON objects are read as such."""
+    """The options that flags set; numbers are read as such."""
     found = {}
     for key, value in vars(arguments).items():
         if key.startswith("option_") and value is not None:
@@ -48,18 +48,11 @@ def request_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _read(name: str, value: str) -> Any:
-    import json
-
     if name in ("min_pixels", "max_pixels", "shards"):
         return int(value) if value.lstrip("-").isdigit() else value
     if name in ("lease_time", "now"):
         try:
             return float(value)
-        except ValueError:
-            return value
-    if name == "template_kwargs":
-        try:
-            return json.loads(value)
         except ValueError:
             return value
     return value

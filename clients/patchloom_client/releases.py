@@ -13,6 +13,10 @@ _PER_CALL = 256
 _LINGER = 0.02  # seconds that a lease waits for others to be given back with it
 
 
+Given = pb.Lease | str
+"""A lease, or the name of a call that was cancelled and may have got one."""
+
+
 class Releases:
     """Collects leases from any thread and sends them in order. A failure is left to the lease's end.
 
@@ -20,14 +24,14 @@ class Releases:
     which may need the memory.
     """
 
-    def __init__(self, send: Callable[[Sequence[pb.Lease]], Awaitable[object]]) -> None:
+    def __init__(self, send: Callable[[Sequence[Given]], Awaitable[object]]) -> None:
         self._send = send
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[pb.Lease] = deque()
+        self._waiting: deque[Given] = deque()
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
 
-    def add(self, lease: pb.Lease) -> None:
+    def add(self, lease: Given) -> None:
         """Sends a lease soon; safe from any thread and after the loop is closed."""
         self._waiting.append(lease)
         with suppress(RuntimeError):

@@ -644,10 +644,12 @@ class Lease(_message.Message):
     def __init__(self, server_instance: _Optional[str] = ..., lease_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class ReleaseTensorsRequest(_message.Message):
-    __slots__ = ("leases",)
+    __slots__ = ("leases", "calls")
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
-    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+    calls: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., calls: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ReleaseTensorsResponse(_message.Message):
     __slots__ = ("released",)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from patchloom_service.batching import PixelOutcome
 from patchloom_service.chat.expand import Expanded
 from patchloom_service.chat.normalize import unmatched_results
-from patchloom_service.errors import InvalidArgument
 from patchloom_service.intake import MediaWork
 from patchloom_service.result import BoundItem, Counters, Result, Tensor
 from patchloom_service.served import Fingerprints, PixelSettings, ServedModel
@@ -118,7 +117,19 @@ def _bound(prepared: Prepared, outcome: PixelOutcome | None) -> tuple[BoundItem,
 def _notices(prepared: Prepared) -> Iterator[Warning]:
     if prepared.conversation is not None:
         yield from unmatched_results(prepared.conversation)
+        yield from _calls_left_out(prepared.conversation)
     yield from _ignored_details(prepared)
+    asked, only = prepared.request.output.dtype, prepared.model.spec.dtype
+    if asked and only and asked != only:
+        text = f"the pixels of {prepared.model.spec.family} are {only} always"
+        yield Warning("DTYPE_IGNORED", "output.dtype", text)
+
+
+def _calls_left_out(conversation: Conversation) -> Iterator[Warning]:
+    """A final message that is left open ends before its calls."""
+    if conversation.options.continue_final_message and conversation.messages[-1].tool_calls:
+        path = f"messages[{len(conversation.messages) - 1}].tool_calls"
+        yield Warning("CALLS_LEFT_OUT", path, "the final message is left open behind its text")
 
 
 def _ignored_details(prepared: Prepared) -> Iterator[Warning]:
@@ -129,8 +140,7 @@ def _ignored_details(prepared: Prepared) -> Iterator[Warning]:
         detail = own or prepared.request.image_options.detail
         if isinstance(part, ImagePart) and detail not in (None, Detail.AUTO):
             family = prepared.model.spec.family
-            text = f"{family} has no levels of detail; use min_pixels and max_pixels"
-            yield Warning("DETAIL_IGNORED", work.item.path, text)
+            yield Warning("DETAIL_IGNORED", work.item.path, f"{family} has no levels of detail")
 
 
 def _patches(work: MediaWork) -> int:
@@ -138,11 +148,9 @@ def _patches(work: MediaWork) -> int:
 
 
 def _positions(prepared: Prepared) -> dict[str, Tensor]:
-    """M-RoPE positions where they were asked for; InvalidArgument where the family has none."""
-    if not prepared.request.output.positions:
-        return {}
+    """M-RoPE positions where they were asked for."""
     compute = prepared.model.spec.positions
-    if compute is None:
-        raise InvalidArgument(f"{prepared.model.spec.family} has no M-RoPE positions", "output.positions")
+    if not prepared.request.output.positions or compute is None:
+        return {}
     positions, deltas = compute(prepared.expanded.ids, prepared.expanded.spans)
     return {"position_ids": Tensor("int64", positions), "rope_deltas": Tensor("int64", deltas)}

@@ -19,7 +19,7 @@ from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 from patchloom_service.budget import ByteBudget
 from patchloom_service.buffers import Allocator, BufferPool
 from patchloom_service.config import Config
-from patchloom_service.errors import InvalidArgument, PatchloomError
+from patchloom_service.errors import PatchloomError
 from patchloom_service.forms import Form, Place, Targets, form_of, places_by_source
 from patchloom_service.intake import MediaWork
 from patchloom_service.media.cache import arrival
@@ -204,8 +204,6 @@ class PixelEngine:
         allocator: Allocator | None,
     ) -> tuple[dict[str, Tensor], Sequence[npt.NDArray[np.uint8]]]:
         """The tensors of the checkpoint's own processor, floating-point ones rounded to the dtype."""
-        if settings.encoding is Encoding.UINT8:
-            raise InvalidArgument("a reference row has no uint8 encoding; ask for model", "output.encoding")
         images = [
             own.by(work.plan.pieces[0].piece)[..., :3] for work, own in zip(works, pictures, strict=True)
         ]

@@ -106,11 +106,15 @@ class Intake:
         what probing and the family's rule refuse, each with the item's path.
         """
         images = sum(item.modality is Modality.IMAGE for item in items)
-        self._check_keys(items, request.namespace, fingerprint, model.spec, images)
+        known = self._check_keys(request, items, fingerprint, model.spec, images)
         works: list[MediaWork] = []
         keyed: list[Keyed] = []
         encoded = pixels = 0
         for item in items:
+            if item.index in known:
+                pictures = known[item.index]
+                works.append(MediaWork(item, pictures.plan, item.part.source.text, pictures=pictures))
+                continue
             try:
                 work, own = self._open(
                     request, model, settings, fingerprint, item, fetched.get(item.index), images
@@ -121,7 +125,7 @@ class Intake:
             pixels += work.plan.size[0] * work.plan.size[1] if work.plan.size else 0
             self._check_totals(encoded, pixels, item.path)
             works.append(work)
-            keyed += [own] if own is not None else []
+            keyed.append(own)
         keys = iter(content_keys(keyed))
         return tuple(
             work
@@ -139,31 +143,45 @@ class Intake:
             raise LimitExceeded(f"the request has {pixels} pixels; at most {most} are allowed", path)
 
     def _known(
-        self, namespace: str, key: str, fingerprint: str, spec: ModelSpec, images: int
+        self, request: Request, item: MediaItem, fingerprint: str, spec: ModelSpec, images: int
     ) -> Pictures | None:
-        """What the cache has under a key, if it was made with the settings of this request."""
-        pictures = self._cache.peek(namespace, key)
-        fits = (
-            pictures is not None
-            and pictures.fingerprint == fingerprint
-            and _holds(pictures.plan, spec, images)
-        )
-        return pictures if fits else None
+        """What the cache has of an item that is a key, if it was made with the settings of this request.
+
+        A key stands for the size that it was made with, unless the request asks for another.
+        """
+        pictures = self._cache.peek(request.namespace, item.part.source.text)
+        if (
+            pictures is None
+            or pictures.fingerprint != fingerprint
+            or pictures.plan.modality is not item.modality
+        ):
+            return None
+        own = item.part.options if isinstance(item.part, ImagePart) else None
+        try:
+            holds = _holds(pictures.plan, spec, _merged(own, request.image_options), images)
+        except PatchloomError as error:
+            raise (error if error.field_path else error.at(item.path)) from error
+        return pictures if holds else None
 
     def _check_keys(
-        self, items: Sequence[MediaItem], namespace: str, fingerprint: str, spec: ModelSpec, images: int
-    ) -> None:
-        missing = [
-            item
-            for item in items
-            if item.part.source.kind is SourceKind.CONTENT_KEY
-            and self._known(namespace, item.part.source.text, fingerprint, spec, images) is None
-        ]
+        self, request: Request, items: Sequence[MediaItem], fingerprint: str, spec: ModelSpec, images: int
+    ) -> dict[int, Pictures]:
+        """What the cache has of every item that is a key, by the item's index."""
+        found: dict[int, Pictures] = {}
+        missing = []
+        for item in items:
+            if item.part.source.kind is SourceKind.CONTENT_KEY:
+                pictures = self._known(request, item, fingerprint, spec, images)
+                if pictures is None:
+                    missing.append(item)
+                else:
+                    found[item.index] = pictures
         if missing:
             keys = tuple(dict.fromkeys(item.part.source.text for item in missing))
             raise ContentKeyNotFound(
                 f"{len(keys)} content keys are not in the cache; send the bytes", missing[0].path, keys
             )
+        return found
 
     def _open(
         self,
@@ -174,16 +192,9 @@ class Intake:
         item: MediaItem,
         fetched: bytes | None,
         images: int,
-    ) -> tuple[MediaWork, Keyed | None]:
-        """The work of an item, and what its key is to be made of where that is not known."""
+    ) -> tuple[MediaWork, Keyed]:
+        """The work of an item that has bytes, and what its key is to be made of."""
         source = item.part.source
-        if source.kind is SourceKind.CONTENT_KEY:
-            pictures = self._known(request.namespace, source.text, fingerprint, model.spec, images)
-            if pictures is None or pictures.plan.modality is not item.modality:
-                raise ContentKeyNotFound(
-                    "the content key is not in the cache; send the bytes", item.path, (source.text,)
-                )
-            return MediaWork(item, pictures.plan, source.text, pictures=pictures), None
         if isinstance(item.part, AudioPart):
             try:
                 data = fetched or resolve(source, self._config.max_encoded_bytes)
@@ -228,12 +239,17 @@ class Intake:
         return MediaWork(item, plan, "", data), keyed
 
 
-def _holds(plan: MediaPlan, spec: ModelSpec, images: int) -> bool:
-    """Whether a cached plan is that of a request with so many images; to most families they are all one."""
+def _holds(plan: MediaPlan, spec: ModelSpec, options: ImageOptions, images: int) -> bool:
+    """Whether a cached plan is that of a request with these options and so many images.
+
+    To most families the number of images is all one.
+    """
     if plan.size is None:
         return True
-    alone, here = (spec.plan_image(plan.size, ImageOptions(), count).grid for count in (1, images))
-    return alone == here or plan.grid == here
+    here = spec.plan_image(plan.size, options, images)
+    if options.min_pixels is not None or options.max_pixels is not None:
+        return (plan.grid, plan.resized) == (here.grid, here.resized)
+    return plan.grid == here.grid or here.grid == spec.plan_image(plan.size, options, 1).grid
 
 
 def _merged(own: ImageOptions | None, default: ImageOptions) -> ImageOptions:

@@ -22,6 +22,7 @@ from patchloom_service.errors import (
     InvalidMessage,
     ModelNotFound,
     QueueFull,
+    UnsupportedContent,
 )
 from patchloom_service.intake import Intake, MediaWork
 from patchloom_service.media import keys
@@ -142,6 +143,7 @@ class Preprocessor:
         settings = model.pixel_settings(request.output, self._defaults)
         fingerprints = model.fingerprints(settings)
         _check_fingerprint(request, fingerprints.whole)
+        _check_output(request, model)
         watch = Stopwatch()
         finish = partial(self._prepare, request, model, settings, fingerprints, watch)
 
@@ -310,6 +312,14 @@ def _check_fingerprint(request: Request, actual: str) -> None:
         raise FingerprintMismatch(
             f"expected {expected[:64]}, this server has {actual}", "expected_fingerprint"
         )
+
+
+def _check_output(request: Request, model: ServedModel) -> None:
+    """UnsupportedContent for what the family cannot give, before anything is decoded."""
+    if request.output.positions and model.spec.positions is None:
+        raise UnsupportedContent(f"{model.spec.family} has no M-RoPE positions", "output.positions")
+    if request.output.encoding is Encoding.UINT8 and model.spec.reference is not None:
+        raise UnsupportedContent("a reference row has no uint8 encoding; ask for model", "output.encoding")
 
 
 def _render(

@@ -70,7 +70,7 @@ class ServedModel:
 
     @lru_cache(maxsize=256)  # noqa: B019 - models live as long as the process
     def fingerprints(self, settings: PixelSettings) -> Fingerprints:
-        """Those under `settings`. Dtype and encoding change no resized pixel."""
+        """Those under `settings`. The encoding changes no pixel, and a key is of one dtype."""
         pixels = _digest(
             {
                 "family": self.spec.family,
@@ -78,12 +78,12 @@ class ServedModel:
                 "parity": settings.parity,
                 "background": settings.background,
                 "decode": DECODE_POLICY,
+                "dtype": settings.dtype,
             }
         )
         whole = _digest(
             {
                 "pixels": pixels,
-                "dtype": settings.dtype,
                 "renderer": self.spec.renderer,
                 "identity": dict(self.identity),
             }

@@ -53,6 +53,8 @@ STATUS: dict[type[errors.PatchloomError], grpc.StatusCode] = {
 DOMAIN = "patchloom"
 LIMIT_KEY = "patchloom-max-message-bytes"
 """Metadata at the beginning of a stream: for a larger message gRPC ends the stream with all its requests."""
+CALL_KEY = "patchloom-call"
+"""Metadata by which a caller names a Preprocess call, to give back a lease that it was not told of."""
 OWNER_KEY = "patchloom-owner"
 """Metadata by which a caller of this host names its process: <pid>.<start time>.<pid namespace>."""
 
@@ -183,7 +185,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
                 raise errors.Draining("the server is shutting down; try another")
             await context.send_initial_metadata(((LIMIT_KEY, str(self._config.max_message_bytes)),))
             write = partial(_write, context)
-            stream = Stream(self._stream_tools, _owner(context), write, context.time_remaining())
+            stream = Stream(self._stream_tools, _caller(context)[0], write, context.time_remaining())
             self._streams.add(stream)
             try:
                 await stream.run(requests)
@@ -220,7 +222,12 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self, request: pb.ReleaseTensorsRequest, context: grpc.aio.ServicerContext
     ) -> pb.ReleaseTensorsResponse:
         async def release() -> pb.ReleaseTensorsResponse:
-            released = self._transports.release(_lease_keys(request.leases))
+            if len(request.calls) > _MOST_LEASES:
+                raise errors.LimitExceeded(
+                    f"{len(request.calls)} in one call; at most {_MOST_LEASES} are allowed", "calls"
+                )
+            released = self._transports.release_calls(request.calls)
+            released += self._transports.release(_lease_keys(request.leases))
             return pb.ReleaseTensorsResponse(released=released)
 
         return await self._answer("ReleaseTensors", context, release)
@@ -243,7 +250,8 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
             return await self._respond(parsed, context)
 
     async def _respond(self, parsed: Request, context: grpc.aio.ServicerContext) -> bytes:
-        delivery = self._transports.delivery(parsed.output, parsed.namespace, _owner(context))
+        owner, call = _caller(context)
+        delivery = self._transports.delivery(parsed.output, parsed.namespace, owner, call)
         shared = parsed.output.transport is Transport.SHARED_MEMORY
         sent = False
         try:
@@ -364,9 +372,12 @@ def _lease_keys(leases: Sequence[pb.Lease]) -> list[LeaseKey]:
     return [read_lease(lease) for lease in leases]
 
 
-def _owner(context: grpc.aio.ServicerContext) -> Owner | None:
-    """Who will hold the leases of this call, where the caller says so."""
+def _caller(context: grpc.aio.ServicerContext) -> tuple[Owner | None, str]:
+    """Who will hold the leases of this call, and the call's name, where the caller says so."""
+    owner, call = None, ""
     for key, value in context.invocation_metadata() or ():
         if key == OWNER_KEY:
-            return Owner.parse(value)
-    return None
+            owner = Owner.parse(value)
+        elif key == CALL_KEY:
+            call = str(value)
+    return owner, call

@@ -432,3 +432,10 @@ def test_every_request_option_is_explained(capsys):
     for name, text in OPTIONS.items():
         assert f"--{name.replace('_', '-')}" in shown
         assert text in shown
+
+
+def test_template_variables_are_read_strictly(run):
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    status, answer, _ = run("count", body, "--template-kwargs", '{"a": 1, "a": 2}')
+    assert (status, answer["error"]["field_path"]) == (2, "flags.template_kwargs")
+    assert run("count", body, "--template-kwargs", '{"a": 1}')[0] == 0

@@ -8,8 +8,10 @@ import pytest
 from patchloom_client.expand import expand, expand_tensor, expand_to_torch
 from patchloom_client.local import LocalService
 from patchloom_client.tensors import Response, Tensor
+from patchloom_service.wire import read_request
 
 from bench.checkpoints import build_checkpoint, families
+from tests.support.pipeline import Pipeline, plain, write_checkpoint
 from tests.support.servers import ROOT, png, request
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -91,3 +93,28 @@ def test_values_and_missing_names_are_refused():
     assert isinstance(values, Response)
     with pytest.raises(ValueError, match="uint8"):
         expand(values)
+
+
+UINT8 = {"encoding": "uint8"}
+SIZES = [
+    [(300, 500), (100, 90)],
+    [(100, 90), (300, 500)],
+    [(300, 100), (100, 300)],
+    [(64, 64), (128, 128)],
+    [(64, 128), (128, 128), (64, 64)],
+    [(700, 40), (64, 64), (1200, 900)],
+]
+
+
+@pytest.mark.parametrize("family", ["pixtral", "mistral3", "gemma3", "gemma4", "llama4", "llava_onevision"])
+def test_images_of_different_sizes_expand_together(family, tmp_path):
+    """Also where they are padded to the largest."""
+    with Pipeline(write_checkpoint(plain(family), tmp_path)) as pipeline:
+        for sizes in SIZES:
+            pictures = [png(seed, *size) for seed, size in enumerate(sizes)]
+            asked = [request(*pictures, options={"dtype": "bfloat16", **more}) for more in ({}, UINT8)]
+            values, levels = [pipeline.answer(read_request(own)) for own in asked]
+            names = [name for name, tensor in levels.tensors.items() if tensor.expansion is not None]
+            assert names
+            for name in names:
+                np.testing.assert_array_equal(expand(levels, name).array, values.tensors[name].array)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from patchloom_service.intake import _holds
 from patchloom_service.models.base import Grid, GridKind, MediaPlan, RunToken
-from patchloom_service.types import Modality
+from patchloom_service.types import ImageOptions, Modality
 
 
 def plan(tiles):
@@ -27,9 +27,9 @@ COUNTING = SimpleNamespace(plan_image=lambda size, options, count: plan(4 if cou
     ],
 )
 def test_a_cached_plan_holds_where_the_number_of_images_gives_the_same(spec, cached, images, holds):
-    assert _holds(plan(cached), spec, images) is holds
+    assert _holds(plan(cached), spec, ImageOptions(), images) is holds
 
 
 def test_a_clip_holds_whatever_the_images():
     clip = MediaPlan(Modality.AUDIO, Grid(GridKind.FRAMES, (1,)), 1, (RunToken(7),))
-    assert _holds(clip, COUNTING, 3)
+    assert _holds(clip, COUNTING, ImageOptions(), 3)

@@ -275,3 +275,44 @@ async def test_a_call_gives_back_a_bounded_number_of_leases():
         with pytest.raises(errors.LimitExceeded, match="at most 16384") as caught:
             await client.release_leases([pb.Lease()] * 16385)
         assert caught.value.field_path == "leases"
+
+
+async def by_key(client, key, own=None, **options):
+    """The answer to an image by its key, with its own most pixels and the request's options."""
+    asked = request(options=options)
+    part = asked.conversation.messages[0].content.add().image
+    part.source.content_key = key
+    if own is not None:
+        part.options.max_pixels = own
+    return await client.preprocess(asked)
+
+
+async def test_a_key_is_of_a_size_and_another_is_missing():
+    async with running() as (_, client):
+        large = (await client.preprocess(request(png(8, 448, 448)))).items[0]
+        small = (await client.preprocess(request(png(8, 448, 448), options={"max_pixels": 70_000}))).items[0]
+        assert large.token_count > small.token_count
+        for own, options in ((70_000, {}), (None, {"max_pixels": 70_000})):
+            with pytest.raises(errors.ContentKeyNotFound) as caught:
+                await by_key(client, large.content_key, own, **options)
+            assert caught.value.keys == (large.content_key,)
+            assert (await by_key(client, small.content_key, own, **options)).items[0] == small
+        for item in (large, small):  # a key without options is of the size that it was made with
+            assert (await by_key(client, item.content_key)).items[0].token_count == item.token_count
+        again = await by_key(client, large.content_key, 10_000_000)  # changes nothing
+        assert again.items[0].token_count == large.token_count
+        with pytest.raises(errors.InvalidArgument) as caught:
+            await by_key(client, large.content_key, 1)
+        assert caught.value.field_path == "messages[0].content[1]"
+
+
+async def test_a_key_is_of_a_dtype_and_another_is_missing():
+    async with running() as (_, client):
+        first = (await client.preprocess(request(png(9)))).items[0].content_key
+        with pytest.raises(errors.ContentKeyNotFound):
+            await by_key(client, first, dtype="bfloat16")
+        second = (
+            (await client.preprocess(request(png(9), options={"dtype": "bfloat16"}))).items[0].content_key
+        )
+        assert first != second
+        assert (await by_key(client, second, dtype="bfloat16")).items[0].content_key == second

@@ -159,6 +159,17 @@ def write_checkpoint(served: Served, directory: Path) -> Path:
     return directory
 
 
+def plain(family: str) -> Served:
+    """A family of the oracles under a template that writes texts and images one after the other."""
+    template = (
+        "{% for message in messages %}[{{ message.role }}]"
+        "{% if message.content is string %}{{ message.content }}"
+        "{% else %}{% for part in message.content %}{% if part.type == 'text' %}{{ part.text }}"
+        "{% elif part.type == 'image' %}IMAGE{% endif %}{% endfor %}{% endif %}\n{% endfor %}"
+    )
+    return Served(family, family, template.replace("IMAGE", ORACLES[family].placeholder))
+
+
 def _forget_ids(path: Path) -> None:
     """The ids of the real tokenizer, which the small one does not have."""
     config = json.loads(path.read_text(encoding="utf-8"))

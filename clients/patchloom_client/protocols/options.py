@@ -56,7 +56,7 @@ _TRANSPORTS = {
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_10000 = 253_402_300_800  # seconds; a Timestamp ends before it
-_MAX_LEASE_SECONDS = 30 * 24 * 3600
+_MAX_LEASE_SECONDS = 24 * 3600  # as the service
 
 Setter = Callable[[pb.PreprocessRequest, object, str], None]
 
@@ -152,7 +152,7 @@ def _known_content_keys(request: pb.PreprocessRequest, value: object, path: str)
 
 
 def _shards(request: pb.PreprocessRequest, value: object, path: str) -> None:
-    request.output.shards = integer(value, path, 0, 2**16)
+    request.output.shards = integer(value, path, 0, 1024)
 
 
 def _background(request: pb.PreprocessRequest, value: object, path: str) -> None:
@@ -209,7 +209,7 @@ OPTIONS: Mapping[str, str] = {
     "reasoning_effort": "a name that the template knows, or a number from 0 to 1",
     "now": "what the template sees as now: 2026-01-01T00:00:00Z, or seconds since the epoch",
     "literals": "control tokens in text: literal (text, default), parse or reject",
-    "tool_results": "images in tool results: keep (default), hoist to a user message, or reject",
+    "tool_results": "messages between the tool results of a turn: keep (default), hoist results, or reject",
     "detail": "auto, low, high or original, for families that know it",
     "min_pixels": "least pixels of an image after resizing",
     "max_pixels": "most pixels of an image after resizing",

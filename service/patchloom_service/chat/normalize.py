@@ -138,7 +138,7 @@ def _hides_media(value: Json) -> bool:
 
 
 def _placed(messages: list[Message], policy: ToolResultPolicy, limit: int) -> Iterator[Message]:
-    """Applies the tool-result policy turn by turn: a turn is what follows an assistant message with calls."""
+    """Applies the tool-result policy turn by turn: from an assistant message with calls to the next one."""
     index = 0
     while index < len(messages):
         message = messages[index]
@@ -147,7 +147,7 @@ def _placed(messages: list[Message], policy: ToolResultPolicy, limit: int) -> It
         if message.role is not Role.ASSISTANT or not message.tool_calls:
             continue
         end = index
-        while end < len(messages) and messages[end].role in (Role.TOOL, Role.USER):
+        while end < len(messages) and messages[end].role is not Role.ASSISTANT:
             end += 1
         yield from _turn(messages, index, end, policy, limit)
         index = end
@@ -170,7 +170,7 @@ def _turn(
         return results + rest
     at = next(start + i for i, message in enumerate(turn) if message.role is not Role.TOOL)
     raise InvalidMessage(
-        "user content before the last tool result of its turn; send the results first",
+        f"{messages[at].role.value} content before the last tool result of its turn; send the results first",
         f"messages[{at}]",
     )
 

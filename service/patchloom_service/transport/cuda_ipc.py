@@ -149,6 +149,7 @@ class CudaDelivery:
         namespace: str,
         owner: Owner | None,
         seconds: float | None,
+        call: str = "",
     ) -> None:
         self._pool = pool
         self._host = host
@@ -156,6 +157,7 @@ class CudaDelivery:
         self._namespace = namespace
         self._owner = owner
         self._seconds = seconds
+        self._call = call
         self._buffer: npt.NDArray[np.uint8] | None = None
         self._size = 0
         self._block: Block | None = None
@@ -189,7 +191,7 @@ class CudaDelivery:
         self._pool.driver.upload(self._block.address, self._buffer[: self._size], self._block.event)
         backing = BlockBacking(self._pool, self._block, self._owner)
         self._lease = self._leases.grant(
-            backing, self._block.generation, self._namespace, self._owner, self._seconds
+            backing, self._block.generation, self._namespace, self._owner, self._seconds, self._call
         )
 
     def handle(self, array: npt.NDArray[Any]) -> Handle | None:

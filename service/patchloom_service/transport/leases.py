@@ -94,6 +94,7 @@ class Lease:
     owner: Owner | None
     deadline: float
     expires: float
+    call: str
 
 
 class Leases:
@@ -108,20 +109,32 @@ class Leases:
         self._default = default_seconds
         self._clock = clock
         self._held: dict[str, Lease] = {}
+        self._by_call: dict[str, Lease] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._held)
 
     def grant(
-        self, backing: Backing, generation: int, namespace: str, owner: Owner | None, seconds: float | None
+        self,
+        backing: Backing,
+        generation: int,
+        namespace: str,
+        owner: Owner | None,
+        seconds: float | None,
+        call: str = "",
     ) -> Lease:
-        """A lease of `backing` from now on; `seconds` defaults to the server's time."""
+        """A lease of `backing` from now on; `seconds` defaults to the server's time.
+
+        `call` is the caller's secret name of the call that it is granted to, "" for none.
+        """
         key = LeaseKey(self.instance, secrets.token_hex(16), generation)
         deadline, expires = self._until(seconds)
-        lease = Lease(key, backing, namespace, owner, deadline, expires)
+        lease = Lease(key, backing, namespace, owner, deadline, expires, call)
         with self._lock:
             self._held[key.lease_id] = lease
+            if call:
+                self._by_call[call] = lease
             self.granted += 1
         return lease
 
@@ -137,17 +150,26 @@ class Leases:
                 if lease is None:
                     stale.append(index)
                 else:
-                    ended.append(self._held.pop(key.lease_id))
+                    ended.append(self._pop(lease))
         self._end(ended, Ending.RELEASED)
         if stale:
             raise _stale(stale[0])
         return len(ended)
 
+    def release_calls(self, calls: Sequence[str], namespace: str = "") -> int:
+        """Ends the leases of calls that their caller took back too late, and returns how many there were."""
+        with self._lock:
+            found = {call: self._by_call.get(call) for call in calls}
+            ended = [self._pop(lease) for lease in found.values() if lease and lease.namespace == namespace]
+        self._end(ended, Ending.RELEASED)
+        return len(ended)
+
     def revoke(self, key: LeaseKey) -> None:
         """Ends a lease that nobody was told of, as a release does; nothing if it ended already."""
         with self._lock:
-            lease = self._held.pop(key.lease_id, None)
-        self._end([lease] if lease else [], Ending.RELEASED)
+            lease = self._held.get(key.lease_id)
+            ended = [self._pop(lease)] if lease else []
+        self._end(ended, Ending.RELEASED)
 
     def renew(self, keys: Sequence[LeaseKey], seconds: float | None, namespace: str = "") -> float:
         """Prolongs all leases or none, and returns their end in Unix time; StaleHandle names a stale one."""
@@ -172,15 +194,22 @@ class Leases:
             orphans = [lease for lease in self._held.values() if lease.owner in lost]
             late = [lease for lease in self._held.values() if lease.deadline <= now and lease not in orphans]
             for lease in (*orphans, *late):
-                del self._held[lease.key.lease_id]
+                self._pop(lease)
         self._end(orphans, Ending.OWNER_LOST)
         self._end(late, Ending.EXPIRED)
 
     def close(self) -> None:
         """Ends every lease."""
         with self._lock:
-            held, self._held = list(self._held.values()), {}
+            held = [self._pop(lease) for lease in list(self._held.values())]
         self._end(held, Ending.CLOSED)
+
+    def _pop(self, lease: Lease) -> Lease:
+        """Forgets a lease that is held, under the lock."""
+        del self._held[lease.key.lease_id]
+        if self._by_call.get(lease.call) is lease:
+            del self._by_call[lease.call]
+        return lease
 
     def _find(self, key: LeaseKey, namespace: str) -> Lease | None:
         lease = self._held.get(key.lease_id)

@@ -31,6 +31,7 @@ class SharedDelivery:
         namespace: str,
         owner: Owner | None,
         seconds: float | None,
+        call: str = "",
     ) -> None:
         self._arena = arena
         self._namespace_id = namespace_id
@@ -39,6 +40,7 @@ class SharedDelivery:
         self._namespace = namespace
         self._owner = owner
         self._seconds = seconds
+        self._call = call
         self._segment: Segment | None = None
         self._lease: Lease | None = None
         self._lock = threading.Lock()
@@ -92,7 +94,7 @@ class SharedDelivery:
                 raise OutOfMemory("the request is over")
             backing = SegmentBacking(self._arena, segment)
             self._lease = self._leases.grant(
-                backing, segment.generation, self._namespace, self._owner, self._seconds
+                backing, segment.generation, self._namespace, self._owner, self._seconds, self._call
             )
             self._arena.publish(segment, self._lease.key.lease_id)
 

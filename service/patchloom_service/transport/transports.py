@@ -67,33 +67,44 @@ class Transports:
         self.leases = Leases(instance, config.lease_time)
         self._namespace_id = "" if self._arena is None else namespace_id()
 
-    def delivery(self, output: OutputOptions, namespace: str, owner: Owner | None) -> Delivery:
-        """The way of one response. FailedPrecondition where this server has no such transport."""
+    def delivery(
+        self, output: OutputOptions, namespace: str, owner: Owner | None, call: str = ""
+    ) -> Delivery:
+        """The way of one response, to a call of that name: see Leases.grant.
+
+        FailedPrecondition where this server has no such transport.
+        """
         match output.transport:
             case Transport.INLINE:
                 return InlineDelivery(self._pool)
             case Transport.SHARED_MEMORY:
-                return self._shared(namespace, owner, output.lease_time)
+                return self._shared(namespace, owner, output.lease_time, call)
             case Transport.CUDA_IPC if self._cuda is not None:
-                return CudaDelivery(self._cuda, self._pool, self.leases, namespace, owner, output.lease_time)
+                return CudaDelivery(
+                    self._cuda, self._pool, self.leases, namespace, owner, output.lease_time, call
+                )
             case Transport.CUDA_IPC:
                 raise FailedPrecondition(
                     "this server has no CUDA memory for executors; use shared_memory", "output.transport"
                 )
 
-    def _shared(self, namespace: str, owner: Owner | None, seconds: float | None) -> Delivery:
+    def _shared(self, namespace: str, owner: Owner | None, seconds: float | None, call: str) -> Delivery:
         fallback = InlineDelivery(self._pool, fell_back=True) if self._inline_fallback else None
         if self._arena is None:
             if fallback is None:
                 raise OutOfMemory("this server has no shared memory; use inline", "output.transport")
             return fallback
         return SharedDelivery(
-            self._arena, self._namespace_id, self.leases, fallback, namespace, owner, seconds
+            self._arena, self._namespace_id, self.leases, fallback, namespace, owner, seconds, call
         )
 
     def release(self, keys: Sequence[LeaseKey], namespace: str = "") -> int:
         """See Leases.release."""
         return self.leases.release(keys, namespace)
+
+    def release_calls(self, calls: Sequence[str], namespace: str = "") -> int:
+        """See Leases.release_calls."""
+        return self.leases.release_calls(calls, namespace)
 
     def renew(self, keys: Sequence[LeaseKey], seconds: float | None, namespace: str = "") -> float:
         """See Leases.renew."""

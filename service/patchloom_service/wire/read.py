@@ -245,6 +245,7 @@ def _media(part: pb.ContentPart, path: str) -> MediaPart:
 
 
 _CONTENT_KEY = re.compile("[0-9a-f]{64}")
+_YEAR_10000 = 253_402_300_800  # seconds; no Timestamp reaches it
 
 
 def _source(source: pb.MediaSource, path: str) -> MediaSource:
@@ -279,10 +280,20 @@ def _render(options: pb.RenderOptions) -> RenderOptions:
         continue_final_message=continued,
         template_kwargs=parse_object(options.template_kwargs, "render.template_kwargs"),
         reasoning_effort=options.reasoning_effort if options.HasField("reasoning_effort") else None,
-        now=options.now.seconds + options.now.nanos / 1e9 if options.HasField("now") else None,
+        now=_now(options),
         literals=_pick(_LITERALS, options.literals, "render.literals"),
         tool_results=_pick(_TOOL_RESULTS, options.tool_results, "render.tool_results"),
     )
+
+
+def _now(options: pb.RenderOptions) -> float | None:
+    """Seconds since the epoch, of a time that templates can show."""
+    if not options.HasField("now"):
+        return None
+    seconds = float(options.now.seconds + options.now.nanos / 1e9)
+    if not 0 <= seconds < _YEAR_10000:
+        raise InvalidMessage("a time lies between the years 1970 and 9999", "render.now")
+    return seconds
 
 
 def _output(options: pb.OutputOptions) -> OutputOptions:

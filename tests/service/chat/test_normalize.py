@@ -151,3 +151,14 @@ def test_harvest_counts_items_in_message_order_with_their_calls():
         (0, "messages[0].content[1]", ""),
         (1, "messages[2].content[1]", "a"),
     ]
+
+
+def test_a_turn_goes_on_behind_a_system_message():
+    system = Message(Role.SYSTEM, (TextPart("s"),))
+    turn = (calls("a", "b"), result("a"), user("1"), system, result("b"), user("2"))
+    hoisted = normalized(*turn, policy=ToolResultPolicy.HOIST)
+    assert [m.content[0].text for m in hoisted[1:]] == ["a", "b", "1", "s", "2"]
+    assert normalized(*turn) == normalized(*turn, policy=ToolResultPolicy.KEEP)
+    with pytest.raises(InvalidMessage, match="user content before") as caught:
+        normalized(*turn, policy=ToolResultPolicy.REJECT)
+    assert caught.value.field_path == "messages[2]"

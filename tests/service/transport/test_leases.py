@@ -167,3 +167,30 @@ def test_closing_ends_every_lease():
     held.grant(memory, 1, "", None, None)
     held.close()
     assert (memory.ended, len(held)) == ([Ending.CLOSED], 0)
+
+
+def test_the_lease_of_a_call_ends_by_the_calls_name():
+    held, memory, other = leases(), Memory(), Memory()
+    first = held.grant(memory, 1, "", None, None, "a name")
+    held.grant(other, 1, "alice", None, None, "another")
+    assert held.release_calls(["unknown", "another", ""]) == 0
+    assert held.release_calls(["a name", "a name"]) == 1
+    assert (len(held), held.release_calls(["a name"])) == (1, 0)
+    with pytest.raises(StaleHandle):
+        held.release([first.key])
+    assert memory.ended == [Ending.RELEASED]
+    assert held.release_calls(["another"], "alice") == 1
+    assert not held._by_call
+
+
+def test_a_lease_that_ended_another_way_is_no_longer_its_calls():
+    clock = Clock()
+    held = leases(clock)
+    keys = [held.grant(Memory(), 1, "", None, seconds, f"{seconds}").key for seconds in (1.0, 2.0, 3.0, 4.0)]
+    held.release([keys[1]])
+    held.revoke(keys[2])
+    clock.now += 1.5
+    held.sweep()
+    assert list(held._by_call) == ["4.0"]
+    held.close()
+    assert not held._by_call

@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 import threading
+from contextlib import suppress
+from functools import partial
 
 import grpc
 import numpy as np
 import pytest
 from patchloom_client.errors import (
     FailedPrecondition,
+    LimitExceeded,
     OutOfMemory,
     StaleHandle,
 )
@@ -330,3 +333,31 @@ async def test_shards_split_the_items_without_a_copy():
                     assert part.shape == expected.shape
             with pytest.raises(ValueError, match="no shard 2"):
                 response.shard(2)
+
+
+async def test_a_request_that_is_cancelled_when_its_answer_is_ready_leaves_no_lease():
+    async with running() as (server, client):
+        leases = server.transports.leases
+        asked = request(png(1), options=SHARED)
+        (await client.preprocess(asked)).close()  # the image is in the cache
+        for delay in [number * 0.0002 for number in range(60)]:
+            task = asyncio.create_task(client.preprocess(asked))
+            await asyncio.sleep(delay)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                (await task).close()
+        await until(lambda: not len(leases) and not server.preprocessor._active, 20)
+
+
+async def test_the_name_of_a_call_that_got_a_lease_gives_it_back():
+    async with running() as (server, client):
+        asked = request(png(1), options=SHARED)
+        await client._tried(
+            partial(client._in_one, "Preprocess", asked.SerializeToString(), name="x" * 32), 10
+        )
+        assert len(server.transports.leases) == 1
+        assert await client._give_back(["x" * 32, "y" * 32]) == 1
+        assert not len(server.transports.leases)
+        with pytest.raises(LimitExceeded) as caught:
+            await client._give_back(["x"] * 16385)
+        assert caught.value.field_path == "calls"

@@ -1,4 +1,4 @@
-"""TIFF: the first directory. `bare` writes it anew with nothing but the tags that describe pixels."""
+"""TIFF: the first directory. `bare` writes it anew in its place, with only the tags that describe pixels."""
 
 import struct
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ _XMP = 700
 _SCALARS = {256, 257, 259, 262, 266, 277, 278, 284, 292, 293, 317, 322, 323, 531}
 _ARRAYS = {258, 273, 279, 320, 324, 325, 338, 339, 347, 529, 530, 532}
 _PIECES = {273, 279, 324, 325}
+_LONG = 4
 _UNIT = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
 _UNSIGNED = {1: "B", 3: "H", 4: "L", 13: "L", 16: "Q"}
 _COMPRESSIONS = {
@@ -47,6 +48,7 @@ class _Directory:
     data: bytes
     endian: str
     big: bool
+    start: int  # of the directory in the file
     tags: dict[int, _Tag]
 
     def values(self, tag: int, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -87,7 +89,11 @@ def tile_pixels(data: bytes) -> int:
 
 
 def bare(data: bytes) -> bytes:
-    """The file with a new directory at its end: pixel tags only, scalars with one value, no next page."""
+    """The file with its directory written anew: pixel tags only, scalars with one value, no next page.
+
+    The new directory lies where the old one did. Behind the end of the file a decoder would read it as the
+    pixels that a cut file lacks.
+    """
     directory = _read(data)
     tags = {tag: directory.tags[tag] for tag in sorted(directory.tags)}
     entries = [
@@ -96,39 +102,39 @@ def bare(data: bytes) -> bytes:
         if tag in _ARRAYS or (tag in _SCALARS and found.kind in _UNSIGNED)
     ]
     endian, big = directory.endian, directory.big
-    padded = data + b"\0" * (-len(data) % 8)
-    table = struct.pack(endian + ("Q" if big else "H"), len(entries)) + b"".join(entries)
-    link = "Q" if big else "L"
-    first = struct.pack(endian + link, len(padded))
-    where = 8 if big else 4
-    head = padded[:where] + first
-    return head + padded[len(head) :] + table + struct.pack(endian + link, 0)
+    count = struct.pack(endian + ("Q" if big else "H"), len(entries))
+    table = count + b"".join(entries) + bytes(8 if big else 4)
+    return data[: directory.start] + table + data[directory.start + len(table) :]
 
 
 def _entry(directory: _Directory, tag: int, found: _Tag) -> bytes:
     inline = 8 if directory.big else 4
-    count = 1 if tag in _SCALARS else found.count
-    size = count * _UNIT[found.kind]
+    kind, count = found.kind, 1 if tag in _SCALARS else found.count
+    size = count * _UNIT[kind]
     if size <= inline:
         value = directory.data[found.start : found.start + size].ljust(inline, b"\0")
+    elif tag in _SCALARS:
+        # Where it lies may be inside of the old directory, which is no more.
+        kind = _LONG
+        value = struct.pack(directory.endian + "L", min(directory.value(tag, 0), 0xFFFFFFFF))
     else:
         value = struct.pack(directory.endian + ("Q" if directory.big else "L"), found.start)
     form = directory.endian + ("HHQ" if directory.big else "HHL")
-    return struct.pack(form, tag, found.kind, count) + value
+    return struct.pack(form, tag, kind, count) + value
 
 
 def _read(data: bytes) -> _Directory:
     endian = "<" if data[:2] == b"II" else ">"
     big = data[2:3] == b"\x2b"
     try:
-        return _Directory(data, endian, big, _tags(data, endian, big))
+        start = struct.unpack_from(endian + ("Q" if big else "L"), data, 8 if big else 4)[0]
+        return _Directory(data, endian, big, start, _tags(data, endian, big, start))
     except struct.error as error:
         raise InvalidImage("the tiff ends inside its directory") from error
 
 
-def _tags(data: bytes, endian: str, big: bool) -> dict[int, _Tag]:
+def _tags(data: bytes, endian: str, big: bool, directory: int) -> dict[int, _Tag]:
     """The first entry of each tag; struct.error where the directory or a value is cut off."""
-    directory = struct.unpack_from(endian + ("Q" if big else "L"), data, 8 if big else 4)[0]
     if directory >= len(data):
         raise InvalidImage("the tiff has no directory")
     count = struct.unpack_from(endian + ("Q" if big else "H"), data, directory)[0]
