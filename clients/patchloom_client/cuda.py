@@ -1,6 +1,7 @@
 """Opens CUDA memory that the server leased, through the optional package cuda-bindings; nothing is copied."""
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,22 +11,45 @@ from patchloom_client.errors import FailedPrecondition, StaleHandle
 
 
 class CudaMemory:
-    """Device memory of another process, open for as long as this lives; `view` gives parts of it.
+    """Device memory of another process, open for as long as this or a part of it lives.
 
-    Speaks the CUDA array interface, so that torch.as_tensor and cupy.asarray share the memory.
+    Speaks the CUDA array interface, so that torch.as_tensor and cupy.asarray share the memory. `strides` are
+    bytes an axis, None for C order.
     """
 
-    def __init__(self, address: int, kind: "np.dtype[Any]", shape: tuple[int, ...], keep: Any) -> None:
+    def __init__(
+        self,
+        address: int,
+        kind: "np.dtype[Any]",
+        shape: tuple[int, ...],
+        keep: Any,
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
         self.shape = shape
-        self.nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+        self.ndim = len(shape)
+        self.size = prod(shape)
+        self.nbytes = self.size * kind.itemsize
+        self._address = address
+        self._kind = kind
         self._keep = keep
+        self._strides = strides
         self.__cuda_array_interface__ = {
             "data": (address, True),
             "shape": shape,
             "typestr": kind.str,
-            "strides": None,
+            "strides": strides,
             "version": 3,
         }
+
+    def __getitem__(self, parts: tuple[slice, ...]) -> "CudaMemory":
+        """A part of the leading axes, by slices without a step, as of a numpy array."""
+        strides = self._strides or tuple(
+            self._kind.itemsize * prod(self.shape[axis + 1 :]) for axis in range(self.ndim)
+        )
+        spans = [part.indices(extent)[:2] for part, extent in zip(parts, self.shape, strict=False)]
+        shape = (*(max(end - start, 0) for start, end in spans), *self.shape[len(parts) :])
+        offset = sum(start * stride for (start, _), stride in zip(spans, strides, strict=False))
+        return CudaMemory(self._address + offset, self._kind, shape, self._keep, strides)
 
 
 class CudaOpener(Protocol):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from patchloom_client.cuda import CudaMemory
 from patchloom_client.tensors import Expansion, Response, Tensor
 
 if TYPE_CHECKING:
@@ -87,11 +88,17 @@ def _expand_triton(
 
     dtype = getattr(torch, expansion.dtype)
     values = torch.from_numpy(entries).view(dtype).to(device)
-    levels = Tensor(tensor.name, "uint8", np.ascontiguousarray(tensor.array).reshape(-1)).torch().to(device)
+    levels = _flat_levels(tensor).to(device)
     mask = None if padding is None else torch.from_numpy(padding).to(device)
     out = torch.empty(expansion.shape, dtype=dtype, device=device)
     expand_levels(levels, mask, values, plan.sizes, plan.channel, plan.copies, out.view(-1))
     return out
+
+
+def _flat_levels(tensor: Tensor) -> "torch.Tensor":
+    if isinstance(tensor.array, CudaMemory):
+        return tensor.torch().reshape(-1)
+    return Tensor(tensor.name, "uint8", np.ascontiguousarray(tensor.array).reshape(-1)).torch()
 
 
 def expand_levels_numpy(

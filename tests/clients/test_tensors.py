@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from patchloom_client.cuda import CudaMemory
 from patchloom_client.errors import Internal
-from patchloom_client.tensors import read_response
+from patchloom_client.tensors import Tensor, read_response
 from patchloom_proto import preprocess_pb2 as pb
 
 
@@ -42,3 +43,33 @@ def test_a_closed_response_has_no_parts():
     whole.close()
     with pytest.raises(Internal, match="closed"):
         whole.item_tensors(0)
+
+
+class OfHost:
+    """Memory of the host under CUDA's interface, and back."""
+
+    def __init__(self, memory):
+        self.__array_interface__ = memory.__cuda_array_interface__
+
+
+def on_device(array):
+    return CudaMemory(array.__array_interface__["data"][0], array.dtype, array.shape, array)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_parts_of_device_memory_share_it(axis):
+    array = np.arange(4 * 5 * 6, dtype=np.float32).reshape(4, 5, 6)
+    part = (slice(None),) * axis + (slice(1, 3),)
+    view = on_device(array)[part]
+    again = view[(slice(0, 1),)]
+    for own, expected in ((view, array[part]), (again, array[part][:1])):
+        assert (own.shape, own.ndim, own.size) == (expected.shape, expected.ndim, expected.size)
+        np.testing.assert_array_equal(np.asarray(OfHost(own)), expected)
+
+
+def test_items_and_shards_of_device_memory_are_views():
+    array = np.arange(8, dtype=np.uint8).reshape(4, 2)
+    whole = response()
+    whole.tensors["t"] = Tensor("t", "uint8", on_device(array))
+    for part in (whole.item_tensors(0)["t"], whole.shard(0).tensors["t"][0]):
+        np.testing.assert_array_equal(np.asarray(OfHost(part.array)), [[2, 3], [4, 5]])

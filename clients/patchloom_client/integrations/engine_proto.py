@@ -9,7 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from patchloom_client.integrations.fields import POSITIONS, Kind, fields, only_range, primary, sent_items
+from patchloom_client.integrations.fields import (
+    MODALITIES,
+    POSITIONS,
+    Kind,
+    fields,
+    only_modality,
+    only_range,
+    primary,
+    sent_items,
+)
 from patchloom_client.tensors import Response, Tensor
 
 SIZES = "patches_per_image"
@@ -17,10 +26,16 @@ SIZES = "patches_per_image"
 
 
 def vllm_inputs(response: Response, placeholder_id: int | None = None) -> dict[str, Any]:
-    """vllm_engine.MultimodalInputs. Shared memory by ShmHandle where the response came by it."""
-    main = primary(response)
-    known = fields(response)
+    """vllm_engine.MultimodalInputs. Shared memory by ShmHandle where the response came by it.
+
+    Empty without media. ValueError where pixels were left out as known, or modalities are mixed.
+    """
     items = sent_items(response)
+    if not items:
+        return {}
+    modality = only_modality(items)
+    main = primary(response, items[0])
+    known = fields(response)
     others = [name for name in known if name != main]
     tensors = {name: _inline(response.tensors[name]) for name in others}
     flat = {name: field for name, field in known.items() if field.kind is Kind.FLAT}
@@ -35,7 +50,7 @@ def vllm_inputs(response: Response, placeholder_id: int | None = None) -> dict[s
         "mm_hashes": [item.content_key for item in items],
         "batched_keys": sorted([*batched, *sizes.values()]),
         "flat_keys": sizes,
-        "modality": items[0].modality if items else 0,
+        "modality": modality,
     }
     if main != "pixel_values":
         made["encoder_input_key"] = main
@@ -45,12 +60,18 @@ def vllm_inputs(response: Response, placeholder_id: int | None = None) -> dict[s
 
 
 def sglang_inputs(response: Response, placeholder_id: int | None = None) -> dict[str, Any]:
-    """sglang_scheduler.MultimodalInputs: all items in one, tensors in the message, no hashes."""
-    main = primary(response)
+    """sglang_scheduler.MultimodalInputs: all items in one, tensors in the message, no hashes.
+
+    Empty without media. ValueError where pixels were left out as known, or modalities are mixed.
+    """
     items = sent_items(response)
+    if not items:
+        return {}
+    modality = only_modality(items)
+    main = primary(response, items[0])
     made: dict[str, Any] = {
         "pixel_values": _data(response.tensors[main]),
-        "modalities": ["image"] * len(items),
+        "modalities": [MODALITIES[modality]] * len(items),
         "model_specific_tensors": {
             name: _data(tensor)
             for name, tensor in response.tensors.items()
@@ -64,10 +85,13 @@ def sglang_inputs(response: Response, placeholder_id: int | None = None) -> dict
 
 
 def tokenspeed_inputs(response: Response, placeholder_id: int | None = None) -> dict[str, Any]:
-    """tokenspeed_scheduler.MultimodalInputs: one item for each, with its own tensors and hash."""
-    main = primary(response)
+    """tokenspeed_scheduler.MultimodalInputs: one item for each, with its own tensors and hash.
+
+    ValueError where pixels were left out as known.
+    """
     made = []
     for item in sent_items(response):
+        main = primary(response, item)
         parts = response.item_tensors(item.index)
         fields_of = {
             "modality": item.modality,

@@ -4,12 +4,13 @@ import base64
 from typing import Any
 
 import numpy as np
-from patchloom_proto import preprocess_pb2 as pb
 
 from patchloom_client.integrations.fields import (
+    MODALITIES,
     POSITIONS,
     Field,
     Kind,
+    check_sent,
     embed_mask,
     fields,
     only_range,
@@ -19,7 +20,6 @@ from patchloom_client.integrations.msgpack import Ext, pack
 from patchloom_client.tensors import Response, Tensor
 
 _RAW_VIEW = 3  # vllm/v1/serial_utils.py: an extension that holds a tensor's bytes
-_MODALITIES = {pb.MODALITY_IMAGE: "image", pb.MODALITY_AUDIO: "audio"}
 
 
 def generate_body(response: Response, sampling_params: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def features(response: Response) -> dict[str, Any]:
     placeholders: dict[str, list[dict[str, int]]] = {}
     kwargs: dict[str, list[str | None]] = {}
     for item in response.items:
-        modality = _MODALITIES[item.modality]
+        modality = MODALITIES[item.modality]
         offset, length = only_range(item)
         hashes.setdefault(modality, []).append(item.content_key)
         placeholders.setdefault(modality, []).append({"offset": offset, "length": length})
@@ -48,7 +48,10 @@ def features(response: Response) -> dict[str, Any]:
 
 
 def media_features(response: Response) -> list[dict[str, Any]]:
-    """The fields of one PreprocessedMediaFeatures an item, by offset: keyword arguments of the message."""
+    """The fields of one PreprocessedMediaFeatures an item, by offset: keyword arguments of the message.
+
+    ValueError where pixels were left out as known: the front end takes no references to its cache.
+    """
     made = [
         {
             "kwargs": item_kwargs(response, item.index),
@@ -64,10 +67,19 @@ def media_features(response: Response) -> list[dict[str, Any]]:
 
 
 def item_kwargs(response: Response, index: int) -> bytes:
-    """The tensors of one item as vLLM's MsgpackEncoder writes a MultiModalKwargsItem."""
+    """The tensors of one item as vLLM's MsgpackEncoder writes a MultiModalKwargsItem.
+
+    ValueError where its pixels were left out as known.
+    """
+    item = response.items[index]
+    check_sent(item)
     known = fields(response)
     parts = response.item_tensors(index)
-    shared = {name: response.tensors[name] for name, field in known.items() if field.kind is Kind.SHARED}
+    shared = {
+        name: response.tensors[name]
+        for name, field in known.items()
+        if field.kind is Kind.SHARED and field.modality == item.modality
+    }
     return pack(
         {
             name: {"data": _tensor(_row(part, known[name])), "field": _field(part, known[name])}
@@ -77,7 +89,11 @@ def item_kwargs(response: Response, index: int) -> bytes:
 
 
 def hf_inputs(response: Response) -> dict[str, Any]:
-    """All tensors as a BatchFeature's data, torch tensors without a copy, for `from_hf_inputs`."""
+    """All tensors as a BatchFeature's data, torch tensors without a copy, for `from_hf_inputs`.
+
+    ValueError where pixels were left out as known.
+    """
+    sent_items(response)
     return {name: t.torch() for name, t in response.tensors.items() if name not in POSITIONS}
 
 
@@ -85,17 +101,18 @@ def field_config(response: Response) -> dict[str, tuple[Any, ...]]:
     """The arguments of MultiModalFieldConfig by tensor.
 
     ("batched", modality), ("flat_from_sizes", modality, sizes, dim) or ("shared", modality, items).
+    ValueError where pixels were left out as known.
     """
     items = sent_items(response)
-    modality = _MODALITIES[items[0].modality] if items else "image"
     config: dict[str, tuple[Any, ...]] = {}
     for name, field in fields(response).items():
+        modality = MODALITIES[field.modality]
         if field.kind is Kind.BATCHED:
             config[name] = ("batched", modality)
         elif field.kind is Kind.FLAT:
             config[name] = ("flat_from_sizes", modality, field.sizes, field.axis)
         else:
-            config[name] = ("shared", modality, len(items))
+            config[name] = ("shared", modality, sum(item.modality == field.modality for item in items))
     return config
 
 
@@ -106,7 +123,7 @@ def _row(part: Tensor, field: Field) -> Tensor:
 
 def _tensor(tensor: Tensor) -> list[Any]:
     array = np.ascontiguousarray(tensor.array)
-    return [tensor.dtype, list(array.shape), Ext(_RAW_VIEW, array.tobytes())]
+    return [tensor.dtype, list(tensor.shape), Ext(_RAW_VIEW, array.tobytes())]
 
 
 def _field(part: Tensor, field: Field) -> list[Any]:

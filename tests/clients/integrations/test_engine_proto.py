@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from patchloom_client.integrations import engine_proto
 
-from tests.support.responses import answer
+from tests.clients.integrations.answers import inkling
+from tests.support.responses import answer, service
 from tests.support.servers import ROOT, png, request, running
 
 VERSION = "0.4.28"
@@ -78,6 +79,67 @@ def test_tokenspeed_inputs_have_one_item_each(smg):
         expected = response.item_tensors(index)["pixel_values"].array
         np.testing.assert_array_equal(array(item.encoder_input, "inline"), expected)
         assert item.placeholder_token_id == 7
+
+
+@pytest.mark.parametrize("kinds", [("audio", "image"), ("image", "audio")])
+def test_tokenspeed_items_have_their_own_encoder_inputs(smg, kinds):
+    response = inkling(*kinds)
+    pb = smg("tokenspeed_scheduler")
+    message = again(pb.MultimodalInputs(**engine_proto.tokenspeed_inputs(response)))
+    names = {"image": "pixel_values", "audio": "audio_input_ids"}
+    for index, (kind, item) in enumerate(zip(kinds, message.items, strict=True)):
+        assert item.modality == smg("common").Modality.Value(kind.upper())
+        expected = response.item_tensors(index)[names[kind]].array
+        np.testing.assert_array_equal(array(item.encoder_input, "inline"), expected)
+        others = [] if kind == "image" else ["audio_input_ids_mask"]
+        assert list(item.model_specific_tensors) == others
+
+
+def test_audio_clips_are_said_to_be_audio(smg):
+    response = inkling("audio", "audio")
+    message = again(smg("sglang_scheduler").MultimodalInputs(**engine_proto.sglang_inputs(response)))
+    assert list(message.modalities) == ["audio", "audio"]
+    inputs = again(smg("vllm_engine").MultimodalInputs(**engine_proto.vllm_inputs(response)))
+    assert inputs.modality == smg("common").AUDIO
+    assert inputs.encoder_input_key == "audio_input_ids"
+
+
+@pytest.mark.parametrize("convert", [engine_proto.vllm_inputs, engine_proto.sglang_inputs])
+@pytest.mark.parametrize("kinds", [("audio", "image"), ("image", "audio")])
+def test_a_message_of_one_modality_takes_no_mixture(convert, kinds):
+    with pytest.raises(ValueError, match="one modality, not image and audio"):
+        convert(inkling(*kinds))
+
+
+@pytest.mark.parametrize("known", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize(
+    "convert", [engine_proto.vllm_inputs, engine_proto.sglang_inputs, engine_proto.tokenspeed_inputs]
+)
+def test_known_items_are_named_and_refused(convert, known):
+    response = answer(known=known)
+    item = response.items[known[0]]
+    with pytest.raises(ValueError, match=item.content_key) as error:
+        convert(response)
+    assert str(error.value).startswith(f"{item.path}: ")
+
+
+@pytest.mark.parametrize(
+    ("convert", "engine"),
+    [
+        (engine_proto.vllm_inputs, "vllm_engine"),
+        (engine_proto.sglang_inputs, "sglang_scheduler"),
+        (engine_proto.tokenspeed_inputs, "tokenspeed_scheduler"),
+    ],
+)
+def test_a_prompt_without_media_makes_an_empty_message(smg, convert, engine):
+    message = smg(engine).MultimodalInputs(**convert(service().run(request())))
+    assert message == smg(engine).MultimodalInputs()
+
+
+def test_tiles_are_flat_where_every_image_has_one():
+    made = engine_proto.vllm_inputs(service("internvl3").run(request(png(1, 448, 448), png(2, 448, 448))))
+    assert made["flat_keys"] == {"pixel_values": "patches_per_image"}
+    assert made["batched_keys"] == ["patches_per_image"]
 
 
 async def test_shared_memory_goes_by_its_place(smg):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from patchloom_client.integrations import sglang
 
-from tests.support.responses import answer
+from tests.clients.integrations.answers import inkling
+from tests.support.responses import answer, service
 from tests.support.servers import png, request, running
 
 
@@ -26,8 +27,55 @@ def test_all_images_are_in_one_dict():
 
 
 def test_a_prompt_without_images_has_no_image_data():
-    response = answer(known=(0, 1))
+    response = service().run(request())
     assert sglang.generate_arguments(response) == {"input_ids": response.token_ids}
+    assert sglang.mm_items(response) == sglang.shm_pointers(response) == []
+    assert sglang.handover(response) == {"items": [], "token_ids": response.token_ids}
+    with pytest.raises(ValueError, match="no media items"):
+        sglang.processor_output(response)
+
+
+@pytest.mark.parametrize("known", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize(
+    "convert",
+    [
+        sglang.generate_arguments,
+        sglang.processor_output,
+        sglang.mm_items,
+        sglang.shm_pointers,
+        sglang.handover,
+    ],
+)
+def test_known_items_are_named_and_refused(convert, known):
+    response = answer(known=known)
+    item = response.items[known[0]]
+    with pytest.raises(ValueError, match=item.content_key) as error:
+        convert(response)
+    assert str(error.value).startswith(f"{item.path}: ")
+
+
+def test_one_dict_is_of_one_modality():
+    [made] = sglang.generate_arguments(inkling("audio", "audio"))["image_data"]
+    assert made["modality"] == "AUDIO"
+    for convert in (sglang.generate_arguments, sglang.processor_output):
+        with pytest.raises(ValueError, match="one modality, not image and audio"):
+            convert(inkling("audio", "image"))
+
+
+@pytest.mark.parametrize("kinds", [("audio", "image"), ("image", "audio")])
+def test_images_and_audio_have_their_own_features(kinds):
+    response = inkling(*kinds)
+    names = {"image": "pixel_values", "audio": "audio_input_ids"}
+    items = sglang.mm_items(response)
+    assert [item["modality"] for item in items] == [kind.upper() for kind in kinds]
+    for index, (kind, item) in enumerate(zip(kinds, items, strict=True)):
+        expected = response.item_tensors(index)[names[kind]].array
+        np.testing.assert_array_equal(item["feature"].numpy(), expected)
+        [(first, last)] = item["offsets"]
+        assert last - first + 1 == response.items[index].token_count
+    own = {"image": [], "audio": ["audio_input_ids_mask"]}
+    meta = sglang.handover(response)["items"]
+    assert [list(item["model_specific_data"]) for item in meta] == [own[kind] for kind in kinds]
 
 
 def test_each_item_has_its_own_feature_hash_and_offsets():

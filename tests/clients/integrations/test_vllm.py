@@ -11,8 +11,9 @@ import pytest
 from patchloom_client.integrations import vllm
 from patchloom_client.integrations.msgpack import Ext, pack
 
-from tests.support.responses import answer
-from tests.support.servers import ROOT
+from tests.clients.integrations.answers import inkling, laid_out
+from tests.support.responses import answer, service
+from tests.support.servers import ROOT, png, request
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,68 @@ def test_items_that_the_engine_knows_are_null():
     features = vllm.features(answer(known=(0,)))
     assert [data is None for data in features["kwargs_data"]["image"]] == [True, False]
     assert len(features["mm_hashes"]["image"]) == 2
+
+
+def test_all_items_may_be_known():
+    assert vllm.features(answer(known=(0, 1)))["kwargs_data"] == {"image": [None, None]}
+
+
+@pytest.mark.parametrize("known", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("convert", [vllm.media_features, vllm.hf_inputs, vllm.field_config])
+def test_known_items_are_named_and_refused_where_nothing_refers_to_them(convert, known):
+    response = answer(known=known)
+    item = response.items[known[0]]
+    with pytest.raises(ValueError, match=item.content_key) as error:
+        convert(response)
+    assert str(error.value).startswith(f"{item.path}: ")
+
+
+def test_counted_items_have_no_features():
+    with pytest.raises(ValueError, match="CountTokens"):
+        vllm.features(service().run(request(png(1)), count_only=True))
+
+
+def test_a_prompt_without_media_has_nothing_to_hand_over():
+    response = service().run(request())
+    assert vllm.generate_body(response, {}) == {"token_ids": response.token_ids, "sampling_params": {}}
+    assert (vllm.media_features(response), vllm.hf_inputs(response), vllm.field_config(response)) == (
+        [],
+        {},
+        {},
+    )
+
+
+@pytest.mark.parametrize("kinds", [("audio", "image", "image"), ("image", "audio", "image")])
+def test_images_and_audio_have_their_own_field_config(kinds):
+    response = inkling(*kinds, encoding="uint8")
+    patches = tuple(response.items[i].token_count for i, kind in enumerate(kinds) if kind == "image")
+    assert vllm.field_config(response) == {
+        "audio_input_ids": ("batched", "audio"),
+        "audio_input_ids_mask": ("batched", "audio"),
+        "pixel_values": ("flat_from_sizes", "image", patches, 0),
+        "pixel_values.table": ("shared", "image", 2),
+        "pixel_values.content": ("shared", "image", 2),
+    }
+
+
+def test_an_item_has_the_tensors_of_its_own_modality_only(msgpack):
+    features = vllm.features(inkling("audio", "image", encoding="uint8"))
+    names = {
+        modality: set(msgpack.unpackb(base64.b64decode(encoded)))
+        for modality, [encoded] in features["kwargs_data"].items()
+    }
+    assert names == {
+        "audio": {"audio_input_ids", "audio_input_ids_mask"},
+        "image": {"pixel_values", "pixel_values.table", "pixel_values.content"},
+    }
+
+
+def test_one_number_an_item_is_a_tensor_without_extents(msgpack):
+    tensors = {"pixel_values": np.zeros((2, 3, 4, 4), np.float32), "num_local_patches": np.arange(2)}
+    row = dict.fromkeys(tensors, 1)
+    fields = msgpack.unpackb(vllm.item_kwargs(laid_out(tensors, row, row), 1))
+    assert tensor(fields["num_local_patches"]["data"])[1] == np.array(1)
+    assert fields["num_local_patches"]["data"][1] == []
 
 
 def test_the_rust_front_ends_messages_are_sorted_by_offset():
