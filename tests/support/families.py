@@ -36,6 +36,7 @@ from tests.oracles.families import FAMILIES, Family, build_tokenizer, digest, im
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
 Size = tuple[int, int]
+NO_OPTIONS = ImageOptions()
 
 
 def checkpoint(name: str, **image_processor: Any) -> Checkpoint:
@@ -79,9 +80,9 @@ def cases(*names: str) -> list[Any]:
     ]
 
 
-def plans_of(spec: ModelSpec, sizes: Sequence[Size]) -> list[MediaPlan]:
+def plans_of(spec: ModelSpec, sizes: Sequence[Size], options: ImageOptions = NO_OPTIONS) -> list[MediaPlan]:
     """The plans of images that stand in one request."""
-    return [spec.plan_image((h, w), ImageOptions(), len(sizes)) for h, w in sizes]
+    return [spec.plan_image((h, w), options, len(sizes)) for h, w in sizes]
 
 
 def expanded(name: str, spec: ModelSpec, plans: Sequence[MediaPlan]) -> Expanded:
@@ -122,9 +123,15 @@ def compute(
     return tensors
 
 
-def tensors_of(spec: ModelSpec, sizes: Sequence[Size], parity: Parity, dtype: Dtype) -> dict[str, np.ndarray]:
+def tensors_of(
+    spec: ModelSpec,
+    sizes: Sequence[Size],
+    parity: Parity,
+    dtype: Dtype,
+    options: ImageOptions = NO_OPTIONS,
+) -> dict[str, np.ndarray]:
     """The tensors of the oracle's images of these sizes."""
-    layout = spec.layout(plans_of(spec, sizes))
+    layout = spec.layout(plans_of(spec, sizes, options))
     return compute(spec, layout, [image(size) for size in sizes], parity, dtype)
 
 
@@ -157,14 +164,21 @@ def assert_equals_processor(name: str, index: int) -> None:
             assert digest(tensors[tensor.name]) == recorded["sha256"], tensor.name
 
 
-def assert_equals_pil(name: str, sizes: Sequence[Size]) -> None:
-    """The tensors of images of these sizes equal those of the family's PIL class, in its Pillow's mode."""
+def assert_equals_pil(name: str, sizes: Sequence[Size], bounds: tuple[int, int] | None = None) -> None:
+    """The tensors of images of these sizes equal those of the family's PIL class, in its Pillow's mode.
+
+    `bounds` are pixel bounds of the request; the class gets them as its size.
+    """
     family = FAMILIES[name]
     settings = {key: value for key, value in family.image.items() if key != "image_processor_type"}
+    options = NO_OPTIONS
+    if bounds:
+        settings["size"] = dict(zip(("shortest_edge", "longest_edge"), bounds, strict=True))
+        options = ImageOptions(min_pixels=bounds[0], max_pixels=bounds[1])
     processor = getattr(transformers, f"{family.image_class}Pil")(**settings)
     pictures = [Image.fromarray(image(size)) for size in sizes]
     want = processor([pictures] if name == "llava_onevision" and len(sizes) > 1 else pictures)
-    made = tensors_of(build(name), sizes, Parity.PILLOW13, Dtype.FLOAT32)
+    made = tensors_of(build(name), sizes, Parity.PILLOW13, Dtype.FLOAT32, options)
     for key, value in made.items():
         np.testing.assert_array_equal(value, np.array(want[key]), strict=False, err_msg=key)
 

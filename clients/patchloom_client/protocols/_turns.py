@@ -1,6 +1,6 @@
 """Groups a flat list of Responses items into messages: one assistant message a turn."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from patchloom_proto import preprocess_pb2 as pb
 
@@ -76,6 +76,18 @@ class Turns:
         self._open, self._spoken = None, False
         for reasoning, _ in late:
             _add_reasoning(self._turn(), reasoning)
+
+
+def join_reasoning(blocks: Iterable[str]) -> str:
+    """The reasoning of one turn from its blocks; empty ones say nothing."""
+    return REASONING_JOINER.join(filter(None, blocks))
+
+
+def note_moved(moved: bool, reason: str, path: str, notes: Notes) -> None:
+    """Warns that a block or part does not stay where it stood, if so."""
+    if moved:
+        what = "this block was moved: a turn is reasoning, then text, then calls"
+        notes.add(reason, path, what)
 
 
 def _add_reasoning(message: pb.Message, reasoning: str) -> None:

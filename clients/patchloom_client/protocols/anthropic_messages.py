@@ -10,7 +10,7 @@ from patchloom_client.protocols import _parts, _request, _sources
 from patchloom_client.protocols._json import json_object
 from patchloom_client.protocols._structured import structured_part
 from patchloom_client.protocols._tools import flat_tools
-from patchloom_client.protocols._turns import REASONING_JOINER
+from patchloom_client.protocols._turns import join_reasoning, note_moved
 from patchloom_client.protocols._values import (
     Body,
     Notes,
@@ -249,25 +249,19 @@ def _assistant(content: object, path: str, notes: Notes) -> pb.Message:
     reasoning: list[str] = []
     for block, where in _blocks(content, path, _ASSISTANT_BLOCKS):
         if block["type"] == "text":
-            _note_moved(bool(message.tool_calls), "CONTENT_MOVED", where, notes)
+            note_moved(bool(message.tool_calls), "CONTENT_MOVED", where, notes)
             message.content.append(_text(block, where, notes))
         elif block["type"] == "tool_use":
             message.tool_calls.append(_tool_use(block, where, notes))
         elif block["type"] == "thinking":
-            _note_moved(bool(message.content or message.tool_calls), "REASONING_MOVED", where, notes)
+            note_moved(bool(message.content or message.tool_calls), "REASONING_MOVED", where, notes)
             reasoning.append(_thinking(block, where, notes))
         else:
             what = "redacted thinking cannot be read and was left out"
             notes.add("REDACTED_THINKING", where, what)
     if any(reasoning):
-        message.reasoning = REASONING_JOINER.join(filter(None, reasoning))
+        message.reasoning = join_reasoning(reasoning)
     return message
-
-
-def _note_moved(moved: bool, reason: str, path: str, notes: Notes) -> None:
-    if moved:
-        what = "this block was moved: a turn is reasoning, then text, then calls"
-        notes.add(reason, path, what)
 
 
 def _thinking(block: Body, path: str, notes: Notes) -> str:

@@ -10,6 +10,7 @@ from patchloom_client.protocols import _parts, _request, _sources
 from patchloom_client.protocols._json import json_object
 from patchloom_client.protocols._structured import message_content
 from patchloom_client.protocols._tools import nested_tools
+from patchloom_client.protocols._turns import join_reasoning, note_moved
 from patchloom_client.protocols._values import (
     Body,
     Notes,
@@ -86,12 +87,26 @@ def _message(body: Body, path: str, notes: Notes) -> pb.Message:
     content = message_content(
         body.get("content"), role, join(path, "content"), lambda part, where: _part(part, role, where, notes)
     )
-    message = pb.Message(role=role, content=content)
+    message = pb.Message(role=role)
+    _add_content(message, content, join(path, "content"), notes)
     if body.get("name") is not None:
         message.name = text(body["name"], join(path, "name"))
     _add_assistant_fields(message, body, path, notes)
     _add_tool_fields(message, body, path)
     return message
+
+
+def _add_content(message: pb.Message, content: Sequence[pb.ContentPart], path: str, notes: Notes) -> None:
+    """The parts of a message; thinking parts become its reasoning."""
+    thoughts: list[str] = []
+    for i, part in enumerate(content):
+        if part.WhichOneof("part") != "thinking":
+            message.content.append(part)
+            continue
+        note_moved(bool(message.content), "REASONING_MOVED", f"{path}[{i}]", notes)
+        thoughts.append(part.thinking.text)
+    if any(thoughts):
+        message.reasoning = join_reasoning(thoughts)
 
 
 def _role(value: object, path: str) -> pb.Role:
@@ -183,6 +198,8 @@ def _add_assistant_fields(message: pb.Message, body: Body, path: str, notes: Not
     refusal = optional_text(body.get("refusal"), join(path, "refusal"))
     if refusal:
         message.content.append(_parts.text_part(refusal))
+    if reasoning and message.reasoning:
+        raise InvalidMessage("reasoning and thinking parts exclude each other; send one of them", path)
     if reasoning:
         message.reasoning = reasoning
     if calls is not None:

@@ -102,6 +102,10 @@ class Edit:
     tag: str = ""
 
 
+REASONING_JOINER = "\n"
+"""Stands between the thinking parts of a message, as the client joins blocks of reasoning."""
+
+
 def draft(conversation: Conversation, items: Sequence[MediaItem], shape: Shape) -> tuple[DraftMessage, ...]:
     """The messages of a normalized conversation in the order and roles that a template gets."""
     slots = {(item.message, item.position): MediaSlot(item.index, item.modality) for item in items}
@@ -127,7 +131,7 @@ def _draft_message(message: Message, index: int, slots: Mapping[tuple[int, int],
         role=message.role,
         parts=tuple(parts),
         path=f"messages[{index}]",
-        reasoning=message.reasoning or "".join(thinking),
+        reasoning=message.reasoning or REASONING_JOINER.join(filter(None, thinking)),
         tool_calls=message.tool_calls,
         tool_call_id=message.tool_call_id,
         name=message.name,

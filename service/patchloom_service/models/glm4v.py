@@ -18,7 +18,7 @@ from patchloom_service.models.image_config import (
 from patchloom_service.models.mrope import mrope_positions
 from patchloom_service.models.patch_plan import patch_plan
 from patchloom_service.models.rows import flat_row, rows_with_grids
-from patchloom_service.models.size_options import refuse_pixel_bounds
+from patchloom_service.models.size_options import pixel_bounds
 from patchloom_service.models.smart_resize import smart_resize
 from patchloom_service.models.tokens import image_token_types, known_tokens, named_token, require_token
 from patchloom_service.types import ImageOptions, Modality
@@ -89,9 +89,10 @@ def _plan(
     options: ImageOptions,
     item_count: int,
 ) -> MediaPlan:
-    refuse_pixel_bounds("GLM-4V", options)
+    """The bounds count the pixels of every frame of a patch, in `options` as in `size` of the checkpoint."""
     factor = layout.patch[0] * layout.merge
-    target = smart_resize(_enlarged(size, factor), factor, *bounds, frames=layout.temporal)
+    low, high = pixel_bounds(bounds, options)
+    target = smart_resize(_enlarged(size, factor), factor, low, high, frames=layout.temporal)
     return patch_plan(Piece(size, target, target, layout, image.resample), token, layout.merge)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from patchloom_kernels.layout import PatchLayout, Piece
 
-from patchloom_service.errors import InvalidMessage
 from patchloom_service.models.base import (
     Checkpoint,
     MediaPlan,
@@ -23,6 +22,7 @@ from patchloom_service.models.image_config import (
 from patchloom_service.models.mrope import mrope_positions
 from patchloom_service.models.patch_plan import patch_plan
 from patchloom_service.models.rows import flat_row, rows_with_grids
+from patchloom_service.models.size_options import pixel_bounds
 from patchloom_service.models.smart_resize import smart_resize
 from patchloom_service.models.tokens import image_token_types, known_tokens, require_token
 from patchloom_service.types import ImageOptions, Modality
@@ -123,11 +123,6 @@ def _plan(
     options: ImageOptions,
     item_count: int,
 ) -> MediaPlan:
-    low = bounds[0] if options.min_pixels is None else options.min_pixels
-    high = bounds[1] if options.max_pixels is None else options.max_pixels
-    if not 0 < low <= high:
-        raise InvalidMessage(
-            f"min_pixels {low} and max_pixels {high}: 0 < min_pixels <= max_pixels is allowed"
-        )
+    low, high = pixel_bounds(bounds, options)
     target = smart_resize(size, layout.patch[0] * layout.merge, low, high)
     return patch_plan(Piece(size, target, target, layout, image.resample), token, layout.merge)

@@ -96,6 +96,46 @@ def test_an_error_flag_means_the_same_in_chat_and_anthropic():
     assert messages("messages", {"role": "user", "content": [block]}) == [chat]
 
 
+THOUGHTS = [{"type": "thinking", "thinking": value, "signature": "s"} for value in ("a", "b")]
+SUMMARY = [{"type": "summary_text", "text": value} for value in ("a", "b")]
+CALLED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+SAID = {"type": "text", "text": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("dialect", "turns"),
+    [
+        ("chat", [{"role": "assistant", "content": [*THOUGHTS, SAID], "tool_calls": [CALLED]}]),
+        (
+            "messages",
+            [
+                {
+                    "role": "assistant",
+                    "content": [*THOUGHTS, SAID, {"type": "tool_use", "id": "c", "name": "f", "input": {}}],
+                }
+            ],
+        ),
+        (
+            "responses",
+            [
+                {"type": "reasoning", "id": "r", "summary": SUMMARY},
+                {"role": "assistant", "content": "ok"},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+            ],
+        ),
+    ],
+)
+def test_two_blocks_of_thinking_are_the_same_reasoning_in_every_dialect(dialect, turns):
+    assert messages(dialect, *turns) == [
+        pb.Message(
+            role=pb.ROLE_ASSISTANT,
+            reasoning="a\nb",
+            content=[pb.ContentPart(text=pb.TextPart(text="ok"))],
+            tool_calls=[pb.ToolCall(id="c", name="f", arguments=b"{}")],
+        )
+    ]
+
+
 def test_converters_import_no_array_image_or_transport_library():
     code = (
         "import sys, patchloom_client.protocols;"

@@ -143,14 +143,43 @@ def test_a_thinking_part_needs_the_assistant(role):
     )
 
 
-def test_thinking_and_refusal_parts_of_an_assistant_keep_their_place():
-    parts = [
-        {"type": "text", "text": "a"},
-        {"type": "thinking", "thinking": "b"},
-        {"type": "refusal", "refusal": "c"},
+def thinking(value):
+    return {"type": "thinking", "thinking": value}
+
+
+def test_thinking_parts_are_the_reasoning_of_the_turn():
+    parts = [thinking("a"), thinking(""), thinking("b"), {"type": "text", "text": "ok"}]
+    request = convert({"role": "assistant", "content": parts})
+    assert list(request.conversation.messages) == [
+        pb.Message(role=pb.ROLE_ASSISTANT, reasoning="a\nb", content=[text("ok")])
     ]
-    thought = pb.ContentPart(thinking=pb.ThinkingPart(text="b"))
-    assert content("assistant", parts) == [text("a"), thought, text("c")]
+    assert not request.warnings
+    assert only({"role": "assistant", "content": [thinking("")]}) == pb.Message(role=pb.ROLE_ASSISTANT)
+
+
+def test_thinking_behind_other_content_is_moved_with_a_warning():
+    parts = [thinking("a"), {"type": "refusal", "refusal": "c"}, thinking("b")]
+    request = convert({"role": "assistant", "content": parts})
+    assert list(request.conversation.messages) == [
+        pb.Message(role=pb.ROLE_ASSISTANT, reasoning="a\nb", content=[text("c")])
+    ]
+    assert [(w.reason, w.field_path) for w in request.warnings] == [
+        ("REASONING_MOVED", "messages[0].content[2]")
+    ]
+
+
+@pytest.mark.parametrize("key", ["reasoning", "reasoning_content"])
+def test_reasoning_beside_thinking_parts_is_refused(key):
+    assert refusal({"role": "assistant", "content": [thinking("a")], key: "b"}) == (
+        "INVALID_MESSAGE",
+        "messages[0]",
+        "reasoning and thinking parts exclude each other; send one of them",
+    )
+
+
+def test_a_refusal_is_text_in_its_place_or_behind_the_content():
+    parts = [{"type": "refusal", "refusal": "c"}, {"type": "text", "text": "a"}]
+    assert content("assistant", parts) == [text("c"), text("a")]
     assert content("assistant", None, refusal="no") == [text("no")]
 
 

@@ -45,9 +45,19 @@ def test_an_aspect_ratio_over_200_is_refused(size):
         plans_of(build("glm4v"), [size])
 
 
-def test_pixel_bounds_of_an_image_are_refused():
-    with pytest.raises(InvalidMessage, match="no options of GLM-4V"):
-        build("glm4v").plan_image((40, 40), ImageOptions(max_pixels=5), 1)
+def test_pixel_bounds_of_an_image_win_over_those_of_the_checkpoint():
+    spec = build("glm4v")
+    assert spec.plan_image((480, 640), ImageOptions(max_pixels=2 * 28 * 28 * 16), 1).resized == (84, 112)
+    assert spec.plan_image((28, 28), ImageOptions(min_pixels=2 * 28 * 28 * 16), 1).resized == (112, 112)
+    with pytest.raises(InvalidMessage, match="0 < min_pixels <= max_pixels"):
+        spec.plan_image((480, 640), ImageOptions(min_pixels=100, max_pixels=99), 1)
+
+
+@pytest.mark.parametrize("name", ["glm4v", "glm46v"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("bounds", [(12544, 50000), (400000, 600000)])
+def test_pixels_under_bounds_equal_the_pil_class_with_that_size(name, size, bounds):
+    assert_equals_pil(name, [size], bounds)
 
 
 def test_size_without_bounds_is_refused():
@@ -82,13 +92,17 @@ def test_the_line_is_found_by_architecture_or_model_type():
     assert not glm4v.match({"architectures": ["Glm4ForCausalLM"]})
 
 
-@given(st.tuples(st.integers(1, 6000), st.integers(1, 6000)))
-def test_sizes_are_those_of_transformers(size):
-    spec = build("glm4v")
+@given(
+    st.tuples(st.integers(1, 6000), st.integers(1, 6000)),
+    st.none() | st.integers(1, 12544),
+    st.none() | st.integers(12544, 1 << 27),
+)
+def test_sizes_are_those_of_transformers(size, low, high):
+    spec, options = build("glm4v"), ImageOptions(min_pixels=low, max_pixels=high)
     try:
-        want = smart_resize(2, *size, 2, 28, 12544, 47040000)
+        want = smart_resize(2, *size, 2, 28, low or 12544, high or 47040000)
     except ValueError:
         with pytest.raises(SizeRefused):
-            plans_of(spec, [size])
+            spec.plan_image(size, options, 1)
         return
-    assert plans_of(spec, [size])[0].resized == want
+    assert spec.plan_image(size, options, 1).resized == want
