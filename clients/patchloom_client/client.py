@@ -39,6 +39,7 @@ CALL_KEY = "patchloom-call"
 """Metadata that names a call whose answer may have a lease, so that it can be given back unheard of."""
 
 _FLUSH_SECONDS = 2.0
+_MOST_BYTES = (1 << 31) - 1  # that gRPC can be told
 _FRAME_BYTES = 4096  # around a chunk of as many bytes as a message may have
 _END_SECONDS = 1.0  # that a server has to end a call that it answered
 _MAX_METADATA_BYTES = 1 << 20  # an error that names hundreds of missing content keys; gRPC's default is 8 KiB
@@ -86,7 +87,7 @@ class AsyncClient:
         self._channel = grpc.aio.insecure_channel(
             address,
             options=[
-                ("grpc.max_receive_message_length", max_message_bytes + _FRAME_BYTES),
+                ("grpc.max_receive_message_length", min(max_message_bytes + _FRAME_BYTES, _MOST_BYTES)),
                 ("grpc.max_send_message_length", max_message_bytes),
                 ("grpc.max_metadata_size", _MAX_METADATA_BYTES),
                 ("grpc.service_config", json.dumps({"loadBalancingConfig": [{load_balancing: {}}]})),
@@ -107,6 +108,7 @@ class AsyncClient:
         secret = secrets.token_hex(16)
         self._names = (f"{secret}.{number}" for number in itertools.count())
         self._closed = False
+        self._ended = asyncio.Event()
         self._open: weakref.WeakSet[Any] = (
             weakref.WeakSet()
         )  # streams, which gRPC leaves open with its channel
@@ -179,6 +181,7 @@ class AsyncClient:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._releases.flush(), _FLUSH_SECONDS)
         self._closed = True
+        self._ended.set()
         for call in list(self._open):
             call.cancel()
         await self._channel.close()
@@ -217,8 +220,9 @@ class AsyncClient:
         """
         assembly = Assembly()
         call = self._kept(self._chunked(start_message(data), timeout=limit, metadata=self._metadata))
+        messages = aiter(call)
         try:
-            async for message in call:
+            async for message in messages:
                 event = read_event(message)
                 if isinstance(event, Chunk):
                     assembly.add(event)
@@ -232,6 +236,7 @@ class AsyncClient:
                     break
         finally:
             call.cancel()  # does nothing where it is over
+            await messages.aclose()  # or call and generator would hold each other
         if assembly.announced is None or not assembly.complete:
             raise errors.Unavailable("the server ended the stream without an answer")
         return read_response(assembly.announced, chunks=assembly.content)
@@ -265,7 +270,8 @@ class AsyncClient:
                 if own_cancel() or not self._closed:
                     raise
                 raise errors.Cancelled("the client was closed") from error
-            await asyncio.sleep(delay)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), delay)
 
 
 def _may_be_large(request: pb.PreprocessRequest, size: int) -> bool:

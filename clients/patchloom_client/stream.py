@@ -16,6 +16,7 @@ from patchloom_client.status import error_from_status, typed_error
 from patchloom_client.tensors import Response, read_response
 
 _GRACE = 1.0  # seconds that the server has to say itself that a request's time is over, or what it takes
+_LONGEST = 1e8  # seconds, within what gRPC's clock holds
 _SURE_BYTES = 64 << 10  # of a message that every server takes
 LIMIT_KEY = "patchloom-max-message-bytes"
 """Metadata at the beginning of a stream that says the server's bound of a message."""
@@ -32,10 +33,10 @@ def check_size(size: int, most: int) -> None:
 
 
 def seconds_allowed(timeout: float | None) -> float | None:
-    """The timeout of a call; InvalidMessage where no call can end within it."""
+    """The timeout of a call, None for one of years; InvalidMessage where no call can end within it."""
     if timeout is not None and not timeout > 0:
         raise errors.InvalidMessage(f"a call takes more than {timeout} seconds", "timeout")
-    return timeout
+    return None if timeout is None or timeout > _LONGEST else timeout
 
 
 def own_cancel() -> bool:
@@ -63,6 +64,10 @@ class Call:
     def done(self) -> bool:
         """Whether the response or an error is there."""
         return self._response.done()
+
+    def at_end(self, then: Callable[[], object]) -> None:
+        """Calls `then` once the response or an error is there."""
+        self._response.add_done_callback(lambda _: then())
 
     async def tokens(self) -> Response:
         """Ids and items without tensors, before any pixel is computed."""
@@ -161,7 +166,8 @@ class Stream:
         if seconds is not None:
             loop = asyncio.get_running_loop()
             call.deadline = loop.time() + seconds
-            loop.call_at(call.deadline + _GRACE, self._expire, call)
+            timer = loop.call_at(call.deadline + _GRACE, self._expire, call)
+            call.at_end(timer.cancel)  # or the timer would hold the response
         self._calls[call.request_id] = call
         self._send(call)
         return call
@@ -256,12 +262,14 @@ class Stream:
         self._calls.clear()
 
     async def _write_all(self, connection: Any) -> None:
+        most: int | None = None
         while True:
             message = await self._outbox.get()
             data = message.SerializeToString()
             try:
                 if len(data) > _SURE_BYTES:
-                    check_size(len(data), await self._most_bytes(connection))
+                    most = await self._most_bytes(connection) if most is None else most
+                    check_size(len(data), most)
                 await connection.write(data)
             except errors.MessageTooLarge as error:
                 if (call := self._calls.pop(message.request_id, None)) is not None:

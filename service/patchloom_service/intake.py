@@ -113,19 +113,19 @@ class Intake:
         for item in items:
             if item.index in known:
                 pictures = known[item.index]
-                works.append(MediaWork(item, pictures.plan, item.part.source.text, pictures=pictures))
-                continue
-            try:
-                work, own = self._open(
-                    request, model, settings, fingerprint, item, fetched.get(item.index), images
-                )
-            except PatchloomError as error:
-                raise (error if error.field_path else error.at(item.path)) from error
+                work = MediaWork(item, pictures.plan, item.part.source.text, pictures=pictures)
+            else:
+                try:
+                    work, own = self._open(
+                        request, model, settings, fingerprint, item, fetched.get(item.index), images
+                    )
+                except PatchloomError as error:
+                    raise (error if error.field_path else error.at(item.path)) from error
+                keyed.append(own)
             encoded += len(work.data or b"")
             pixels += work.plan.size[0] * work.plan.size[1] if work.plan.size else 0
             self._check_totals(encoded, pixels, item.path)
             works.append(work)
-            keyed.append(own)
         keys = iter(content_keys(keyed))
         return tuple(
             work

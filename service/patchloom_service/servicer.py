@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -183,7 +184,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         try:
             if self._draining:
                 raise errors.Draining("the server is shutting down; try another")
-            await context.send_initial_metadata(((LIMIT_KEY, str(self._config.max_message_bytes)),))
+            await _begin(context, self._config.max_message_bytes)
             write = partial(_write, context)
             stream = Stream(self._stream_tools, _caller(context)[0], write, context.time_remaining())
             self._streams.add(stream)
@@ -192,9 +193,9 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
             finally:
                 self._streams.discard(stream)
         except Exception as error:  # noqa: BLE001
-            if context.done():
-                return  # the client is gone: nobody is left to tell
             failure = typed(error, "PreprocessStream")
+            if context.done() or isinstance(failure, errors.Cancelled):
+                return  # the client is gone: nobody is left to tell
         else:
             return
         await self._abort("PreprocessStream", context, failure)
@@ -347,11 +348,22 @@ def _written(delivery: Delivery, result: Result) -> tuple[Result, bytes | None]:
     return result, serialize_response(result, delivery.handle)
 
 
-async def _write(context: grpc.aio.ServicerContext, message: bytes) -> None:
+@contextmanager
+def _to_client() -> Iterator[None]:
     try:
-        await context.write(message)
+        yield
     except grpc.aio.BaseError as error:
         raise errors.Cancelled("the client went away") from error
+
+
+async def _begin(context: grpc.aio.ServicerContext, max_message_bytes: int) -> None:
+    with _to_client():
+        await context.send_initial_metadata(((LIMIT_KEY, str(max_message_bytes)),))
+
+
+async def _write(context: grpc.aio.ServicerContext, message: bytes) -> None:
+    with _to_client():
+        await context.write(message)
 
 
 def typed(error: BaseException, method: str) -> errors.PatchloomError:

@@ -1,6 +1,7 @@
 """Clients that are closed: what is in flight and what comes later says so, and nothing waits for ever."""
 
 import asyncio
+import gc
 import os
 import threading
 
@@ -124,3 +125,51 @@ async def test_all_tries_together_have_the_time_of_one_call(monkeypatch):
 def test_a_server_that_asks_for_hours_is_not_waited_for():
     assert Retry().delay(QueueFull("full", retry_after=61.0), 1) is None
     assert Retry().delay(QueueFull("full", retry_after=59.0), 1) >= 59
+
+
+async def test_a_call_that_waits_to_be_tried_again_ends_with_its_client(monkeypatch):
+    async with running() as (server, other):
+        client = AsyncClient(other.address, retry=Retry(attempts=2))
+
+        def full():
+            raise ServiceQueueFull("full", retry_after=30.0)
+
+        monkeypatch.setattr(server.preprocessor, "admitted", full)
+        waiting = asyncio.create_task(client.count_tokens(request(png(1))))
+        await asyncio.sleep(0.2)
+        await client.close()
+        with pytest.raises(Cancelled):
+            await asyncio.wait_for(waiting, 2)
+
+
+async def test_what_is_over_is_held_by_nobody():
+    """Without the collector of cycles, which engines switch off."""
+    async with running() as (server, client):
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                await client.preprocess(request(png(1, 200, 200)))
+            assert not client._open
+            async with client.stream() as stream:
+                options = {"transport": "shared_memory"}
+                response = await stream.preprocess(request(png(1), options=options), timeout=50)
+                assert len(server.transports.leases) == 1
+                del response
+                async with asyncio.timeout(5):
+                    while len(server.transports.leases):
+                        await asyncio.sleep(0.02)
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e10, 1e8])
+async def test_a_timeout_of_years_is_none(timeout):
+    async with running() as (_, client), client.stream() as stream:
+        for call in (client.preprocess, client.count_tokens, stream.preprocess):
+            await call(request(png(1)), timeout=timeout)
+
+
+async def test_the_largest_bound_that_grpc_can_be_told_is_taken():
+    async with running() as (_, client), AsyncClient(client.address, max_message_bytes=2**31 - 1) as own:
+        await own.preprocess(request(png(1)))

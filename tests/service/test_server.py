@@ -316,3 +316,27 @@ async def test_a_key_is_of_a_dtype_and_another_is_missing():
         )
         assert first != second
         assert (await by_key(client, second, dtype="bfloat16")).items[0].content_key == second
+
+
+async def test_a_stream_whose_client_is_gone_at_once_is_no_fault_of_the_server(caplog):
+    async def gone(_):
+        raise grpc.aio.UsageError("RPC already finished.")
+
+    context = SimpleNamespace(send_initial_metadata=gone, done=lambda: False)
+    async with running() as (server, _):
+        await server._servicer.PreprocessStream(None, context)
+        assert (
+            server.metrics.value("patchloom_requests_total", method="PreprocessStream", code="INTERNAL") == 0
+        )
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_items_by_key_count_towards_the_pixels_of_a_request():
+    async with running(max_request_pixels=40_050) as (_, client):
+        key = (await client.preprocess(request(png(9, 200, 200)))).items[0].content_key
+        again = request()
+        for _ in range(2):
+            again.conversation.messages[0].content.add().image.source.content_key = key
+        with pytest.raises(errors.LimitExceeded) as caught:
+            await client.preprocess(again)
+        assert caught.value.field_path == "messages[0].content[2]"
