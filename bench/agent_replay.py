@@ -2,8 +2,9 @@
 
 The peer is transformers' image processor on all images of the turn, decoding included; it knows no earlier
 turn. Ours is the whole pipeline on the request, ids included, with every image but the last in the cache.
-CPU time of the process, all threads. The last turn is taken several times, each time with another new
-screenshot: the first takes fresh memory for its output, the others what it gave back.
+CPU time of the process, all threads. The last turn is taken several times, of ours each time with another
+new screenshot: the first takes fresh memory for its output, the others what it gave back. The first of both
+is left out.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ def run(model_dir: Path, peers: list[Peer]) -> list[Row]:
     shots = [encode(screenshot(1080, 1920, seed), "PNG") for seed in range(TURNS + _LAST - 1)]
     rows = []
     for peer in peers:
-        theirs = peer.batches(model_dir, [shots[:TURNS]], repeats=1)[0]
+        theirs = peer.batches(model_dir, [shots[:TURNS]], repeats=_LAST)[0][1:]
         for known in (False, True):
             ours = asyncio.run(_turns(model_dir, peer.parity, shots, known))[1:]
             what = "new pixels sent" if known else "all pixels sent"

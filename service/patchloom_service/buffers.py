@@ -68,7 +68,7 @@ class BufferPool:
 
 def huge_buffer(size: int) -> npt.NDArray[np.uint8]:
     """`size` bytes of anonymous memory, on huge pages where the kernel gives them on request."""
-    memory = mmap.mmap(-1, size)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     advice: Any = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is not None:
         memory.madvise(advice)

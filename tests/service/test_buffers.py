@@ -1,4 +1,6 @@
-from patchloom_service.buffers import BufferPool
+from pathlib import Path
+
+from patchloom_service.buffers import BufferPool, huge_buffer
 
 MIB = 1 << 20
 
@@ -41,3 +43,16 @@ def test_buffers_of_sizes_that_come_no_more_give_way():
     address = steady.ctypes.data
     pool.give(steady)
     assert pool.take(10 * MIB).ctypes.data == address
+
+
+def test_a_huge_buffer_is_private_memory():
+    """Shared anonymous memory gets huge pages only where the system allows them for shared memory too."""
+    buffer = huge_buffer(8 * MIB)
+    address = buffer.ctypes.data
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, permissions, *_ = line.split()
+        start, end = (int(edge, 16) for edge in span.split("-"))
+        if start <= address < end:
+            assert permissions == "rw-p"
+            return
+    raise AssertionError
