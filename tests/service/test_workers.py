@@ -1,5 +1,6 @@
 import asyncio
 import threading
+import time
 
 import pytest
 from patchloom_service.config import Config
@@ -171,7 +172,8 @@ async def test_nobody_assists_where_work_waits(pool, pair):
 async def test_threads_assist_once_each_and_are_free_again_afterwards(pair):
     def work():
         release = threading.Event()
-        wait = pair.assist(release.wait)
+        while (wait := pair.assist(release.wait)) is None:  # the other thread is on its way back
+            time.sleep(0.001)
         others = pair.assist(lambda: None)
         release.set()
         wait()
