@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from patchloom_kernels.normalize import Dtype, NormalizeTable, bfloat16_bits
 from patchloom_service.budget import ByteBudget
 from patchloom_service.buffers import Allocator, BufferPool
 from patchloom_service.config import Config
-from patchloom_service.errors import PatchloomError
+from patchloom_service.errors import errors_at
 from patchloom_service.forms import Form, Place, Targets, form_of, places_by_source
 from patchloom_service.intake import MediaWork
 from patchloom_service.media.cache import arrival
@@ -146,7 +145,7 @@ class PixelEngine:
                 pictures, drawn = drawer.known(work), False
                 if pictures is None:
                     made, drawn = drawer.pictures(work, drawing)
-                    with _errors_at(work):
+                    with errors_at(work.item.path):
                         pictures = made.result()  # another thread's, in the rare case that it began just now
                 if not drawn:
                     drawing.lay_out(pictures)
@@ -170,7 +169,7 @@ class PixelEngine:
         if known is not None:
             return known, False
         made, drawn = await self._workers.decode(drawer.pictures, work, drawing)
-        with _errors_at(work):
+        with errors_at(work.item.path):
             return await arrival(made), drawn
 
     async def _sources(
@@ -192,7 +191,7 @@ class PixelEngine:
         return _Sources(works, {**made, **cached}, frozenset(made))
 
     async def _read(self, read: Callable[..., Any], work: MediaWork, settings: PixelSettings) -> Any:
-        with _errors_at(work):
+        with errors_at(work.item.path):
             return await self._workers.decode(read, work.data, work.header, settings.background)
 
     async def _by_reference(
@@ -282,7 +281,7 @@ class PixelEngine:
         places: Sequence[Place],
         result: "Future[Drawn]",
     ) -> None:
-        with _errors_at(work):
+        with errors_at(work.item.path):
             drawn = await asyncio.wrap_future(result)
         if drawn.decoded is not None:
             self._cache.put(namespace, work.key, Pictures(work.plan, fingerprint, {}, drawn.decoded))
@@ -333,7 +332,7 @@ class _Drawer:
             drawn = True
             return Pictures(work.plan, self.fingerprint, kept)
 
-        with _errors_at(work):
+        with errors_at(work.item.path):
             return self.cache.get_or_lead(self.namespace, work.key, compute), drawn
 
 
@@ -371,15 +370,6 @@ def _pipeline(config: Config, name: str) -> "DevicePipeline | None":
     from patchloom_service.device import DevicePipeline
 
     return DevicePipeline(config, name == "interpreter")
-
-
-@contextmanager
-def _errors_at(work: MediaWork) -> Iterator[None]:
-    """Errors of the block name the item's path."""
-    try:
-        yield
-    except PatchloomError as error:
-        raise error.at(work.item.path) from error
 
 
 def _decoded(work: MediaWork, settings: PixelSettings) -> Pixels:

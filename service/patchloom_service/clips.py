@@ -12,7 +12,7 @@ import numpy.typing as npt
 from patchloom_service.batching import PixelOutcome
 from patchloom_service.budget import ByteBudget
 from patchloom_service.config import Config
-from patchloom_service.errors import PatchloomError
+from patchloom_service.errors import errors_at
 from patchloom_service.intake import MediaWork
 from patchloom_service.media.audio import decode_audio
 from patchloom_service.media.cache import arrival
@@ -80,10 +80,8 @@ class ClipEngine:
         if kept is not None:
             return _kept(kept), False
         made, computed = await self._workers.decode(self._compute_once, work, audio, fingerprint, namespace)
-        try:
+        with errors_at(work.item.path):
             return _kept(await arrival(made)), computed
-        except PatchloomError as error:
-            raise error.at(work.item.path) from error
 
     def _compute_once(
         self, work: MediaWork, audio: AudioFeatures, fingerprint: str, namespace: str
@@ -96,10 +94,8 @@ class ClipEngine:
             computed = True
             return Pictures(work.plan, fingerprint, {}, features=_computed(work, audio))
 
-        try:
+        with errors_at(work.item.path):
             return self._cache.get_or_lead(namespace, work.key, compute), computed
-        except PatchloomError as error:
-            raise error.at(work.item.path) from error
 
 
 def feature_bytes(works: Sequence[MediaWork], spec: ModelSpec) -> int:

@@ -37,6 +37,9 @@ PatchloomError
     Internal                    our own fault
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class PatchloomError(Exception):
     """Base of all errors: where (`field_path`), what and what is allowed (`message`), a stable `reason`."""
@@ -199,3 +202,12 @@ class Unimplemented(PatchloomError):
 
 class Internal(PatchloomError):
     reason = "INTERNAL"
+
+
+@contextmanager
+def errors_at(field_path: str) -> Iterator[None]:
+    """Errors of the block name this place, unless they name one."""
+    try:
+        yield
+    except PatchloomError as error:
+        raise (error if error.field_path else error.at(field_path)) from error

@@ -10,8 +10,8 @@ from patchloom_service.errors import (
     InvalidAudio,
     InvalidImage,
     LimitExceeded,
-    PatchloomError,
     UnsupportedContent,
+    errors_at,
 )
 from patchloom_service.media.audio import probe_audio
 from patchloom_service.media.fetch import Fetcher
@@ -86,10 +86,8 @@ class Intake:
         return fetched
 
     async def _fetch(self, item: MediaItem) -> bytes:
-        try:
+        with errors_at(item.path):
             return await self._fetcher.fetch(item.part.source.text)
-        except PatchloomError as error:
-            raise error.at(item.path) from error
 
     def plan(
         self,
@@ -115,12 +113,10 @@ class Intake:
                 pictures = known[item.index]
                 work = MediaWork(item, pictures.plan, item.part.source.text, pictures=pictures)
             else:
-                try:
+                with errors_at(item.path):
                     work, own = self._open(
                         request, model, settings, fingerprint, item, fetched.get(item.index), images
                     )
-                except PatchloomError as error:
-                    raise (error if error.field_path else error.at(item.path)) from error
                 keyed.append(own)
             encoded += len(work.data or b"")
             pixels += work.plan.size[0] * work.plan.size[1] if work.plan.size else 0
@@ -157,10 +153,8 @@ class Intake:
         ):
             return None
         own = item.part.options if isinstance(item.part, ImagePart) else None
-        try:
+        with errors_at(item.path):
             holds = _holds(pictures.plan, spec, _merged(own, request.image_options), images)
-        except PatchloomError as error:
-            raise (error if error.field_path else error.at(item.path)) from error
         return pictures if holds else None
 
     def _check_keys(

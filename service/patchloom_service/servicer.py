@@ -62,8 +62,9 @@ OWNER_KEY = "patchloom-owner"
 # A status travels as trailing metadata, three times with its text, escaped and in base64; gRPC's C core
 # refuses more than 8 KiB unless it is told otherwise.
 _TEXT_BYTES = 700
-_MOST_LEASES = 1 << 14  # of one call, which the event loop reads at once
 _PATH_BYTES = 200
+
+_MOST_LEASES = 1 << 14  # of one call, which the event loop reads at once
 
 _INTERNAL_TEXT = "internal error; the server's log has the details"
 
@@ -223,10 +224,7 @@ class PreprocessServicer(rpc.PreprocessServiceServicer):
         self, request: pb.ReleaseTensorsRequest, context: grpc.aio.ServicerContext
     ) -> pb.ReleaseTensorsResponse:
         async def release() -> pb.ReleaseTensorsResponse:
-            if len(request.calls) > _MOST_LEASES:
-                raise errors.LimitExceeded(
-                    f"{len(request.calls)} in one call; at most {_MOST_LEASES} are allowed", "calls"
-                )
+            _check_count(request.calls, "calls")
             released = self._transports.release_calls(request.calls)
             released += self._transports.release(_lease_keys(request.leases))
             return pb.ReleaseTensorsResponse(released=released)
@@ -378,9 +376,13 @@ def typed(error: BaseException, method: str) -> errors.PatchloomError:
     return errors.Internal(_INTERNAL_TEXT)
 
 
+def _check_count(given: Sequence[object], path: str) -> None:
+    if len(given) > _MOST_LEASES:
+        raise errors.LimitExceeded(f"{len(given)} in one call; at most {_MOST_LEASES} are allowed", path)
+
+
 def _lease_keys(leases: Sequence[pb.Lease]) -> list[LeaseKey]:
-    if len(leases) > _MOST_LEASES:
-        raise errors.LimitExceeded(f"{len(leases)} in one call; at most {_MOST_LEASES} are allowed", "leases")
+    _check_count(leases, "leases")
     return [read_lease(lease) for lease in leases]
 
 

@@ -6,11 +6,12 @@ import wave
 from functools import cache
 
 import numpy as np
+import pytest
 from patchloom_client.protocols import PROTOCOLS, apply_options
 from patchloom_client.tensors import Response, read_response
 from patchloom_proto import preprocess_pb2 as pb
 
-from tests.support.responses import service
+from tests.support.responses import answer, service
 from tests.support.servers import png
 
 _DTYPES = {"float32": pb.DTYPE_FLOAT32, "int64": pb.DTYPE_INT64}
@@ -56,3 +57,12 @@ def _audio(seed: int) -> dict[str, object]:
         clip.writeframes(samples.tobytes())
     data = base64.b64encode(file.getvalue()).decode()
     return {"type": "input_audio", "input_audio": {"data": data, "format": "wav"}}
+
+
+def check_known_item_is_refused(convert, known):
+    """A conversion of a response with these items known names the first of them."""
+    response = answer(known=known)
+    item = response.items[known[0]]
+    with pytest.raises(ValueError, match=item.content_key) as error:
+        convert(response)
+    assert str(error.value).startswith(f"{item.path}: ")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from patchloom_client.integrations import engine_proto
 
-from tests.clients.integrations.answers import inkling
+from tests.clients.integrations.answers import check_known_item_is_refused, inkling
 from tests.support.responses import answer, service
 from tests.support.servers import ROOT, png, request, running
 
@@ -116,11 +116,7 @@ def test_a_message_of_one_modality_takes_no_mixture(convert, kinds):
     "convert", [engine_proto.vllm_inputs, engine_proto.sglang_inputs, engine_proto.tokenspeed_inputs]
 )
 def test_known_items_are_named_and_refused(convert, known):
-    response = answer(known=known)
-    item = response.items[known[0]]
-    with pytest.raises(ValueError, match=item.content_key) as error:
-        convert(response)
-    assert str(error.value).startswith(f"{item.path}: ")
+    check_known_item_is_refused(convert, known)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from patchloom_client.integrations import sglang
 
-from tests.clients.integrations.answers import inkling
+from tests.clients.integrations.answers import check_known_item_is_refused, inkling
 from tests.support.responses import answer, service
 from tests.support.servers import png, request, running
 
@@ -47,11 +47,7 @@ def test_a_prompt_without_images_has_no_image_data():
     ],
 )
 def test_known_items_are_named_and_refused(convert, known):
-    response = answer(known=known)
-    item = response.items[known[0]]
-    with pytest.raises(ValueError, match=item.content_key) as error:
-        convert(response)
-    assert str(error.value).startswith(f"{item.path}: ")
+    check_known_item_is_refused(convert, known)
 
 
 def test_one_dict_is_of_one_modality():

@@ -11,7 +11,7 @@ import pytest
 from patchloom_client.integrations import vllm
 from patchloom_client.integrations.msgpack import Ext, pack
 
-from tests.clients.integrations.answers import inkling, laid_out
+from tests.clients.integrations.answers import check_known_item_is_refused, inkling, laid_out
 from tests.support.responses import answer, service
 from tests.support.servers import ROOT, png, request
 
@@ -95,11 +95,7 @@ def test_all_items_may_be_known():
 @pytest.mark.parametrize("known", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("convert", [vllm.media_features, vllm.hf_inputs, vllm.field_config])
 def test_known_items_are_named_and_refused_where_nothing_refers_to_them(convert, known):
-    response = answer(known=known)
-    item = response.items[known[0]]
-    with pytest.raises(ValueError, match=item.content_key) as error:
-        convert(response)
-    assert str(error.value).startswith(f"{item.path}: ")
+    check_known_item_is_refused(convert, known)
 
 
 def test_counted_items_have_no_features():
